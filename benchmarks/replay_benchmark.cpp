@@ -62,8 +62,8 @@ const std::string& text_of_trace() {
   return text;
 }
 
-const Recording& recording() {
-  static const Recording read = *read_recorded_trace(text_of_trace(), "trace");
+const replay::Recording& recording() {
+  static const replay::Recording read = *replay::read_recorded_trace(text_of_trace(), "trace");
   return read;
 }
 
@@ -78,17 +78,17 @@ void read_text(benchmark::State& state) {
 BENCHMARK(read_text)->Unit(benchmark::kMillisecond);
 
 void replay_steps(benchmark::State& state) {
-  ReplayRequest request = as_recorded(recording());
+  replay::ReplayRequest request = replay::as_recorded(recording());
   request.settings.expandable_segments = state.range(0) != 0;
-  for (auto _ : state) benchmark::DoNotOptimize(replay(recording(), request));
+  for (auto _ : state) benchmark::DoNotOptimize(replay::replay(recording(), request));
   count(state);
 }
 BENCHMARK(replay_steps)->ArgName("expandable")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
 void read_and_replay_text(benchmark::State& state) {
   for (auto _ : state) {
-    const Result<Recording> read = read_recorded_trace(text_of_trace(), "trace");
-    benchmark::DoNotOptimize(replay(*read, as_recorded(*read)));
+    const Result<replay::Recording> read = replay::read_recorded_trace(text_of_trace(), "trace");
+    benchmark::DoNotOptimize(replay::replay(*read, replay::as_recorded(*read)));
   }
   count(state);
 }

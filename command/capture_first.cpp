@@ -6,7 +6,7 @@
 
 #include "command/cli_machines.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -52,7 +52,7 @@ CommandResult after_capture(const CommandLine& line, const Output& output,
                  .err_width = console.err_width,
                  .environment = console.environment,
                  .library = console.library};
-  const bool is_for_people = output.format == Format::Table;
+  const bool is_for_people = output.format == text::Format::Table;
   const Output brief{.console = is_for_people ? output.console : beside,
                      .out = is_for_people ? output.out : output.err,
                      .err = output.err,
@@ -66,4 +66,4 @@ CommandResult after_capture(const CommandLine& line, const Output& output,
   return next(model, output);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

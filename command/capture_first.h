@@ -4,7 +4,7 @@
 
 #include "command/cli_commands.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 /// Errors: options of a capture if the model is a file or a name.
 Errors check_no_script(const CommandLine& line);
@@ -14,4 +14,4 @@ Errors check_no_script(const CommandLine& line);
 CommandResult after_capture(const CommandLine& line, const Output& output,
                             CommandResult (*next)(const CommandLine& line, const Output& output));
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -16,14 +16,15 @@
 #include "core/library/model_library.h"
 #include "core/version.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
-constexpr EnumName<Format> kFormats[] = {{Format::Table, "table"}, {Format::Table, "text"},  {Format::Json, "json"},
-                                         {Format::Csv, "csv"},     {Format::Markdown, "md"}, {Format::Trace, "trace"}};
-constexpr EnumName<ColorMode> kColorModes[] = {
-    {ColorMode::Auto, "auto"}, {ColorMode::Always, "always"}, {ColorMode::Never, "never"}};
+constexpr EnumName<text::Format> kFormats[] = {{text::Format::Table, "table"}, {text::Format::Table, "text"},
+                                               {text::Format::Json, "json"},   {text::Format::Csv, "csv"},
+                                               {text::Format::Markdown, "md"}, {text::Format::Trace, "trace"}};
+constexpr EnumName<text::ColorMode> kColorModes[] = {
+    {text::ColorMode::Auto, "auto"}, {text::ColorMode::Always, "always"}, {text::ColorMode::Never, "never"}};
 
 template <class E, std::size_t kSize>
 std::optional<E> read_name(const CommandLine& line, Option option, const EnumName<E> (&names)[kSize], Errors& errors) {
@@ -39,9 +40,9 @@ std::optional<E> read_name(const CommandLine& line, Option option, const EnumNam
   return std::nullopt;
 }
 
-void print_errors(const Errors& errors, Console& console, const Terminal& terminal) {
+void print_errors(const Errors& errors, Console& console, const text::Terminal& terminal) {
   for (const Error& error : errors) {
-    console.err << styled("error:", Style::Bad, terminal) << " " << to_string(error) << "\n";
+    console.err << text::styled("error:", text::Style::Bad, terminal) << " " << to_string(error) << "\n";
   }
 }
 
@@ -89,12 +90,12 @@ CommandResult answer_of(const CommandLine& line, const Output& output) {
   return kExitInput;
 }
 
-Terminal terminal_of_out(const Console& console, ColorMode color) {
-  return terminal_of(console.out_is_terminal, console.out_width, color, console.environment);
+text::Terminal terminal_of_out(const Console& console, text::ColorMode color) {
+  return text::terminal_of(console.out_is_terminal, console.out_width, color, console.environment);
 }
 
-Terminal terminal_of_err(const Console& console, ColorMode color) {
-  return terminal_of(console.err_is_terminal, console.err_width, color, console.environment);
+text::Terminal terminal_of_err(const Console& console, text::ColorMode color) {
+  return text::terminal_of(console.err_is_terminal, console.err_width, color, console.environment);
 }
 
 }  // namespace
@@ -104,40 +105,41 @@ CommandResult interrupted(const Output& output) {
   return kExitInterrupted;
 }
 
-View Output::view() const {
+render::View Output::view() const {
   // CSV is for scripts: it prints all tables.
-  const bool is_brief = !verbose && format != Format::Csv;
+  const bool is_brief = !verbose && format != text::Format::Csv;
   return {.width = out.width, .pictures = out.is_terminal && !quiet, .brief = is_brief, .verbose = verbose};
 }
 
-void Output::print(const Document& given) const {
+void Output::print(const text::Document& given) const {
   // Names come from files, and a terminal must not obey them.
-  const Document document = printable(given);
+  const text::Document document = printable(given);
   switch (format) {
-    case Format::Markdown:
+    case text::Format::Markdown:
       console.out << to_markdown(document);
       return;
-    case Format::Csv:
+    case text::Format::Csv:
       console.out << to_csv(document);
       return;
-    case Format::Table:
-    case Format::Json:
-    case Format::Trace:
+    case text::Format::Table:
+    case text::Format::Json:
+    case text::Format::Trace:
       console.out << to_text(document, out);
       return;
   }
 }
 
-void Output::print_up_to(const Document& document, std::size_t end) const {
+void Output::print_up_to(const text::Document& document, std::size_t end) const {
   console.out << to_text(printable(document), out, 0, end) << std::flush;
 }
 
-void Output::print_from(const Document& document, std::size_t first) const {
+void Output::print_from(const text::Document& document, std::size_t first) const {
   console.out << to_text(printable(document), out, first, document.size());
 }
 
 void Output::note(const std::string& sentence) const {
-  if (!quiet) console.err << styled("note:", Style::Warning, err) << " " << fsdp::printable(sentence) << "\n";
+  if (!quiet)
+    console.err << text::styled("note:", text::Style::Warning, err) << " " << fsdp::printable(sentence) << "\n";
 }
 
 int run(std::span<const std::string> arguments, Console& console) {
@@ -147,7 +149,7 @@ int run(std::span<const std::string> arguments, Console& console) {
   }
   const Result<CommandLine> line = parse_command_line(arguments);
   if (!line) {
-    print_errors(line.error(), console, terminal_of_err(console, ColorMode::Auto));
+    print_errors(line.error(), console, terminal_of_err(console, text::ColorMode::Auto));
     return kExitInput;
   }
   if (line->has(Option::HelpAll)) {
@@ -163,17 +165,17 @@ int run(std::span<const std::string> arguments, Console& console) {
     return kExitYes;
   }
   Errors errors;
-  const ColorMode color = read_name(*line, Option::Color, kColorModes, errors).value_or(ColorMode::Auto);
-  const Terminal err = terminal_of_err(console, color);
+  const text::ColorMode color = read_name(*line, Option::Color, kColorModes, errors).value_or(text::ColorMode::Auto);
+  const text::Terminal err = terminal_of_err(console, color);
   Output output{.console = console, .out = terminal_of_out(console, color), .err = err};
-  output.format = read_name(*line, Option::OutputFormat, kFormats, errors).value_or(Format::Table);
-  if (line->has(Option::Json) && line->has(Option::OutputFormat) && output.format != Format::Json) {
+  output.format = read_name(*line, Option::OutputFormat, kFormats, errors).value_or(text::Format::Table);
+  if (line->has(Option::Json) && line->has(Option::OutputFormat) && output.format != text::Format::Json) {
     errors.push_back({"--json", "--format asks for another format.", "Give one of the two."});
   }
-  if (output.format == Format::Trace && line->command != Command::Replay) {
+  if (output.format == text::Format::Trace && line->command != Command::Replay) {
     errors.push_back({"--format", "Only replay prints a trace.", "Choose table, json, csv or md."});
   }
-  if (line->has(Option::Json)) output.format = Format::Json;
+  if (line->has(Option::Json)) output.format = text::Format::Json;
   output.verbose = line->has(Option::Verbose);
   output.quiet = line->has(Option::Quiet);
   if (!errors.empty()) {
@@ -195,16 +197,16 @@ int run(std::span<const std::string> arguments, Console& console) {
 }
 
 Console console_of_process(std::ostream& out, std::ostream& err) {
-  const std::optional<int> out_width = terminal_width(STDOUT_FILENO);
-  const std::optional<int> err_width = terminal_width(STDERR_FILENO);
+  const std::optional<int> out_width = text::terminal_width(STDOUT_FILENO);
+  const std::optional<int> err_width = text::terminal_width(STDERR_FILENO);
   return {.out = out,
           .err = err,
           .out_is_terminal = out_width.has_value(),
           .err_is_terminal = err_width.has_value(),
           .out_width = out_width,
           .err_width = err_width,
-          .environment = environment_of_process(),
+          .environment = text::environment_of_process(),
           .library = library_of_process()};
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -9,7 +9,7 @@
 
 #include "text/terminal.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 enum ExitCode {
   kExitYes = 0,            ///< Done; the plan fits.
@@ -27,7 +27,7 @@ struct Console {
   bool err_is_terminal = false;
   std::optional<int> out_width;  ///< Width of the terminal.
   std::optional<int> err_width;
-  TerminalEnvironment environment;
+  text::TerminalEnvironment environment;
   std::string library;  ///< Folder with the shipped model specs and clusters/.
 };
 
@@ -37,4 +37,4 @@ int run(std::span<const std::string> arguments, Console& console);
 /// The console of this process, on its two streams.
 Console console_of_process(std::ostream& out, std::ostream& err);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -31,7 +31,7 @@
 #include "runs/rehearse_settings.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -51,8 +51,8 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-void print(const Table& table, const Output& output) {
-  if (output.format == Format::Json) {
+void print(const text::Table& table, const Output& output) {
+  if (output.format == text::Format::Json) {
     output.console.out << to_json(table);
   } else {
     output.print({table});
@@ -90,23 +90,24 @@ std::vector<Check> checks(const Output& output) {
   found.push_back({"model specs", models > 0, fmt::format("{} in {}", models, library), true});
   const Result<ClusterLibrary> clusters = read_cluster_library(library + "/clusters");
   found.push_back({"clusters", clusters.has_value(),
-                   clusters ? fmt::format("{}, {}", counted(static_cast<std::int64_t>(clusters->gpus.size()), "GPU"),
-                                          counted(static_cast<std::int64_t>(clusters->clusters.size()), "cluster"))
-                            : to_string(clusters.error().front()),
+                   clusters
+                       ? fmt::format("{}, {}", text::counted(static_cast<std::int64_t>(clusters->gpus.size()), "GPU"),
+                                     text::counted(static_cast<std::int64_t>(clusters->clusters.size()), "cluster"))
+                       : to_string(clusters.error().front()),
                    true});
   bool schemas = true;
   for (const Schema& each : kSchemas) {
     schemas = schemas && is_there(fmt::format("{}/schemas/{}.schema.json", library, each.name));
   }
   found.push_back({"schemas", schemas, library + "/schemas", true});
-  const Result<std::string> executor = find_executor();
+  const Result<std::string> executor = runs::find_executor();
   found.push_back(
       {"executor", executor.has_value(), executor ? *executor : "not built: see ./scripts/bootstrap --help"});
-  const RehearsalPlaces places = rehearsal_places_of_process();
+  const runs::RehearsalPlaces places = runs::rehearsal_places_of_process();
   Errors missing;
-  check_places(places, true, missing);
+  runs::check_places(places, true, missing);
   found.push_back({"stub GPU", missing.empty(), missing.empty() ? places.stub : to_string(missing.front())});
-  const Result<std::string> python = find_torch_python("", places);
+  const Result<std::string> python = runs::find_torch_python("", places);
   found.push_back({"Python with torch", python.has_value(),
                    python ? *python : "only to rehearse plans: ./scripts/bootstrap --with rehearsal"});
   const std::string window = beside_this_program("fsdp-plan-gui");
@@ -127,7 +128,7 @@ std::vector<Check> checks(const Output& output) {
 
 CommandResult schema_command(const CommandLine& line, const Output& output) {
   if (line.arguments.empty()) {
-    Table table{.name = "schemas", .columns = {{"name", "name"}, {"describes", "describes"}}};
+    text::Table table{.name = "schemas", .columns = {{"name", "name"}, {"describes", "describes"}}};
     for (const Schema& each : kSchemas) table.rows.push_back({std::string(each.name), std::string(each.describes)});
     print(table, output);
     return kExitYes;
@@ -152,10 +153,10 @@ CommandResult print_expanded(const CommandLine& line, const Output& output) {
         {{"--expanded", "It writes out one model, and none is named.", "Write fsdp-plan models NAME --expanded."}});
   }
   Errors errors;
-  const PlanChoices choices = read_choices(line, errors).choices;
+  const planner::PlanChoices choices = read_choices(line, errors).choices;
   Workload workload = workload_of(choices, errors);
   Plan plan;
-  apply_work_choices(choices, plan, errors);
+  planner::apply_work_choices(choices, plan, errors);
   apply_implementations(plan.runtime.implementations, workload);
   if (!errors.empty()) return input_failure(std::move(errors));
   const Result<std::string> path = find_model_file(line.arguments.front(), output.console.library);
@@ -184,8 +185,8 @@ CommandResult models_command(const CommandLine& line, const Output& output) {
                       "Add --expanded to write this one out, or plan it with \"fsdp-plan MODEL\"."});
   }
   if (!unused.empty()) return input_failure(std::move(unused));
-  Table table{.name = "models",
-              .columns = {{"name", "name"}, {"parameters", "parameters", true}, {"recipes", "recipes"}}};
+  text::Table table{.name = "models",
+                    .columns = {{"name", "name"}, {"parameters", "parameters", true}, {"recipes", "recipes"}}};
   Errors errors;
   for (const std::string& name : model_names(output.console.library)) {
     const Result<ModelSpec> spec = read_model_spec(fmt::format("{}/{}.json", output.console.library, name));
@@ -196,7 +197,8 @@ CommandResult models_command(const CommandLine& line, const Output& output) {
     }
     std::string recipes;
     for (const Recipe& recipe : spec->recipes) recipes += (recipes.empty() ? "" : ", ") + recipe.name;
-    table.rows.push_back({name, {grouped(num_parameters(*model)), fmt::format("{}", num_parameters(*model))}, recipes});
+    table.rows.push_back(
+        {name, {text::grouped(num_parameters(*model)), fmt::format("{}", num_parameters(*model))}, recipes});
   }
   if (!errors.empty()) return input_failure(std::move(errors));
   if (table.rows.empty()) {
@@ -210,29 +212,29 @@ CommandResult models_command(const CommandLine& line, const Output& output) {
 CommandResult gpus_command(const CommandLine& /*line*/, const Output& output) {
   const Result<ClusterLibrary> library = read_cluster_library(output.console.library + "/clusters");
   if (!library) return input_failure(library.error());
-  Table gpus{.name = "gpus",
-             .columns = {{"GPU", "gpu"},
-                         {"memory", "memory_bytes", true},
-                         {"bandwidth", "memory_bandwidth", true},
-                         {"bf16", "bf16", true},
-                         {"in a node", "intra_node"}}};
+  text::Table gpus{.name = "gpus",
+                   .columns = {{"GPU", "gpu"},
+                               {"memory", "memory_bytes", true},
+                               {"bandwidth", "memory_bandwidth", true},
+                               {"bf16", "bf16", true},
+                               {"in a node", "intra_node"}}};
   for (const Gpu& gpu : library->gpus) {
-    gpus.rows.push_back(
-        {gpu.name,
-         cell(gpu.usable_memory.value),
-         {format_bandwidth(gpu.memory_bandwidth.value), shortest(gpu.memory_bandwidth.value.count())},
-         gpu.bf16 ? Cell{format_flops_rate(gpu.bf16->value), shortest(gpu.bf16->value.count())} : Cell{"none", ""},
-         std::string(describe(gpu.intra_node.kind))});
+    gpus.rows.push_back({gpu.name,
+                         text::cell(gpu.usable_memory.value),
+                         {format_bandwidth(gpu.memory_bandwidth.value), shortest(gpu.memory_bandwidth.value.count())},
+                         gpu.bf16 ? text::Cell{format_flops_rate(gpu.bf16->value), shortest(gpu.bf16->value.count())}
+                                  : text::Cell{"none", ""},
+                         std::string(describe(gpu.intra_node.kind))});
   }
-  Table clusters{
+  text::Table clusters{
       .name = "clusters",
       .columns = {
           {"cluster", "cluster"}, {"nodes", "nodes", true}, {"GPUs each", "gpus_per_node", true}, {"GPU", "gpu"}}};
   for (const Cluster& cluster : library->clusters) {
-    clusters.rows.push_back(
-        {cluster.name, cell(std::int64_t{cluster.nodes}), cell(std::int64_t{cluster.gpus_per_node}), cluster.gpu.name});
+    clusters.rows.push_back({cluster.name, text::cell(std::int64_t{cluster.nodes}),
+                             text::cell(std::int64_t{cluster.gpus_per_node}), cluster.gpu.name});
   }
-  if (output.format == Format::Json) {
+  if (output.format == text::Format::Json) {
     print(gpus, output);
   } else {
     output.print({gpus, clusters});
@@ -241,14 +243,14 @@ CommandResult gpus_command(const CommandLine& /*line*/, const Output& output) {
 }
 
 CommandResult doctor_command(const CommandLine& /*line*/, const Output& output) {
-  Table table{.name = "doctor", .columns = {{"part", "part"}, {"state", "state"}, {"detail", "detail"}}};
-  table.rows.push_back({"fsdp-plan", {"ok", "ok", Style::Good}, std::string(kVersion)});
+  text::Table table{.name = "doctor", .columns = {{"part", "part"}, {"state", "state"}, {"detail", "detail"}}};
+  table.rows.push_back({"fsdp-plan", {"ok", "ok", text::Style::Good}, std::string(kVersion)});
   bool can_plan = true;
   for (const Check& check : checks(output)) {
     can_plan = can_plan && (check.found || !check.is_needed);
-    const Cell state = check.found       ? Cell{"ok", "ok", Style::Good}
-                       : check.is_needed ? Cell{"missing", "missing", Style::Bad}
-                                         : Cell{"none", "none", Style::Faint};
+    const text::Cell state = check.found       ? text::Cell{"ok", "ok", text::Style::Good}
+                             : check.is_needed ? text::Cell{"missing", "missing", text::Style::Bad}
+                                               : text::Cell{"none", "none", text::Style::Faint};
     table.rows.push_back({check.what, state, check.detail});
   }
   print(table, output);
@@ -262,4 +264,4 @@ CommandResult completions_command(const CommandLine& line, const Output& output)
   return kExitYes;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -24,7 +24,7 @@
 #include "runs/gpus_here.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -41,11 +41,12 @@ struct CalibrationRequest {
   bool on_gpus = false;
   Cluster cluster;
   std::string file;
-  CalibrationSettings settings;
+  runs::CalibrationSettings settings;
 };
 
-bool is_about_work(PlanChoice choice) {
-  return choice != PlanChoice::Gpus && choice != PlanChoice::GpuName && choice != PlanChoice::ClusterFile;
+bool is_about_work(planner::PlanChoice choice) {
+  return choice != planner::PlanChoice::Gpus && choice != planner::PlanChoice::GpuName &&
+         choice != planner::PlanChoice::ClusterFile;
 }
 
 /// 1, 2, 4, ... and `most` itself.
@@ -58,17 +59,17 @@ std::vector<std::int64_t> numbers_of_ranks(std::int64_t most) {
 
 void read_work(const CommandLine& line, const Output& output, CalibrationRequest& request, Errors& errors) {
   OptionReader reader(line, errors);
-  PlanRequest choices = read_choices(line, errors, is_about_work);
+  planner::PlanRequest choices = read_choices(line, errors, is_about_work);
   choices.model = line.arguments.front();
-  auto spec = reader.keep(read_spec(choices, output.console.library));
+  auto spec = reader.keep(planner::read_spec(choices, output.console.library));
   if (!spec) return;
   request.spec = *std::move(spec);
   if (auto refused = refuse_captured(request.spec)) return errors.push_back(*std::move(refused));
   request.workload = workload_of(choices.choices, errors);
-  auto base = reader.keep(base_plan(request.spec, request.workload));
+  auto base = reader.keep(planner::base_plan(request.spec, request.workload));
   if (!base) return;
   request.base = *std::move(base);
-  apply_work_choices(choices.choices, request.base, errors);
+  planner::apply_work_choices(choices.choices, request.base, errors);
   apply_implementations(request.base.runtime.implementations, request.workload);
   // Plans lie in another folder.
   const auto file = reader.keep(find_model_file(choices.model, output.console.library));
@@ -78,7 +79,7 @@ void read_work(const CommandLine& line, const Output& output, CalibrationRequest
 
 void read_machine(const CommandLine& line, const Output& output, CalibrationRequest& request, Errors& errors) {
   OptionReader reader(line, errors);
-  const int gpus_here = num_gpus_here();
+  const int gpus_here = runs::num_gpus_here();
   const bool names_gpu = line.has(Option::GpuName) || line.has(Option::ClusterFile);
   const std::optional<std::string> device = line.value(Option::Device);
   if (device && *device != "cpu" && *device != "cuda") {
@@ -100,7 +101,7 @@ void read_machine(const CommandLine& line, const Output& output, CalibrationRequ
     return;
   }
   if (request.on_gpus && ranks > gpus_here) {
-    reader.fail(Option::Gpus, fmt::format("This machine has {}.", counted(gpus_here, "GPU")),
+    reader.fail(Option::Gpus, fmt::format("This machine has {}.", text::counted(gpus_here, "GPU")),
                 "Calibrate where the GPUs are.");
   }
   request.ranks = numbers_of_ranks(ranks);
@@ -127,7 +128,7 @@ std::string key_of(const CalibrationRequest& request) {
     sizes += fmt::format(", {} {:g}", dimension.name, dimension.value);
   }
   return fmt::format("{} in {} precision{} on up to {} of the {}", request.spec.name, precision, sizes,
-                     counted(request.ranks.back(), "rank"), request.on_gpus ? "GPUs" : "CPU");
+                     text::counted(request.ranks.back(), "rank"), request.on_gpus ? "GPUs" : "CPU");
 }
 
 std::optional<CalibrationRequest> read_request_to_calibrate(const CommandLine& line, const Output& output,
@@ -136,7 +137,7 @@ std::optional<CalibrationRequest> read_request_to_calibrate(const CommandLine& l
   CalibrationRequest request;
   const auto budget = reader.number(Option::Budget);
   const auto rounds = reader.count(Option::Rounds);
-  const auto program = reader.keep(find_executor());
+  const auto program = reader.keep(runs::find_executor());
   if (const auto file = line.value(Option::Output); file && *file != "-") {
     request.file = *file;
   } else {
@@ -173,31 +174,32 @@ std::string text_of(Cluster cluster, std::vector<MachineTables> machine) {
   return std::move(writer).take();
 }
 
-Document answer_of(const CalibrationRequest& request, const CalibrationOutcome& outcome, std::size_t items,
-                   bool is_quiet) {
+text::Document answer_of(const CalibrationRequest& request, const runs::CalibrationOutcome& outcome, std::size_t items,
+                         bool is_quiet) {
   std::size_t ops = 0;
   for (const MachineTables& tables : outcome.machine) ops = std::max(ops, tables.ops.size());
   const bool is_whole = outcome.done == items;
-  Entry verdict{.label = is_whole ? "CALIBRATED" : "PART",
-                .lines = {fmt::format("{} on {}: {} of {} runs, {} kinds of ops", request.spec.name,
-                                      outcome.machine.empty() ? "this machine" : outcome.machine.back().processor,
-                                      outcome.done, items, ops)},
-                .style = is_whole ? Style::Good : Style::Bad};
+  text::Entry verdict{.label = is_whole ? "CALIBRATED" : "PART",
+                      .lines = {fmt::format("{} on {}: {} of {} runs, {} kinds of ops", request.spec.name,
+                                            outcome.machine.empty() ? "this machine" : outcome.machine.back().processor,
+                                            outcome.done, items, ops)},
+                      .style = is_whole ? text::Style::Good : text::Style::Bad};
   if (outcome.found > 0) verdict.lines.push_back(fmt::format("{} of them from before", outcome.found));
-  Document document = {std::move(verdict)};
+  text::Document document = {std::move(verdict)};
   if (is_quiet) return document;
   for (const MachineTables& tables : outcome.machine) {
-    document.push_back(Entry{.label = counted(tables.ranks, "rank"),
-                             .lines = {fmt::format("{}, {:.0f} s, others used {:.2f} cores in the busiest run",
-                                                   tables.libraries, tables.spent.count(), tables.load)}});
+    document.push_back(text::Entry{.label = text::counted(tables.ranks, "rank"),
+                                   .lines = {fmt::format("{}, {:.0f} s, others used {:.2f} cores in the busiest run",
+                                                         tables.libraries, tables.spent.count(), tables.load)}});
   }
   if (!is_whole) {
-    document.push_back(Entry{.label = "more",
-                             .lines = {fmt::format("The same command goes on where this one ended ({}); --seconds says "
-                                                   "for how long",
-                                                   request.settings.partial)}});
+    document.push_back(
+        text::Entry{.label = "more",
+                    .lines = {fmt::format("The same command goes on where this one ended ({}); --seconds says "
+                                          "for how long",
+                                          request.settings.partial)}});
   }
-  document.push_back(Entry{
+  document.push_back(text::Entry{
       .label = "use",
       .lines = {fmt::format("fsdp-plan execute PLAN --cluster {0} · fsdp-plan MODEL --cluster {0}", request.file)}});
   return document;
@@ -209,12 +211,12 @@ CommandResult calibrate_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   std::optional<CalibrationRequest> request = read_request_to_calibrate(line, output, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
-  const auto items = calibration_items(request->spec, request->workload, request->base, request->ranks);
+  const auto items = runs::calibration_items(request->spec, request->workload, request->base, request->ranks);
   if (!items) return input_failure(items.error());
   request->settings.tell = [&](const std::string& text) { output.note(text); };
 
-  Supervision supervision;
-  const Result<CalibrationOutcome> outcome = run_calibration(*items, request->settings, supervision);
+  runs::Supervision supervision;
+  const Result<runs::CalibrationOutcome> outcome = runs::run_calibration(*items, request->settings, supervision);
   if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
   if (outcome->interrupted_by != 0) {
     output.note(fmt::format("{} of {} runs are in {}: the same command goes on from there.", outcome->done,
@@ -230,4 +232,4 @@ CommandResult calibrate_command(const CommandLine& line, const Output& output) {
   return kExitYes;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

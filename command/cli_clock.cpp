@@ -18,7 +18,7 @@
 #include "render/render_clock.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -44,7 +44,7 @@ Dtype dtype_of(ClockDtype dtype) {
 
 std::optional<CollectiveKind> kind_of(std::string_view word) {
   for (const CollectiveKind kind : kKinds) {
-    if (is_same_name(word, name_of(kCollectiveKindTable, kind))) return kind;
+    if (render::is_same_name(word, name_of(kCollectiveKindTable, kind))) return kind;
   }
   return std::nullopt;
 }
@@ -69,11 +69,12 @@ std::vector<std::int64_t> read_shape(const CommandLine& line, std::string_view e
   std::vector<std::int64_t> sizes;
   for (const std::string_view part : split(text, 'x')) {
     const std::optional<std::int64_t> size = parse_integer(part);
-    if (size && *size >= 1 && *size < kLargestCount) sizes.push_back(*size);
+    if (size && *size >= 1 && *size < render::kLargestCount) sizes.push_back(*size);
   }
   if (sizes.size() != wanted || split(text, 'x').size() != wanted) {
     errors.push_back(
-        {"", fmt::format("{} is not {} sizes from 1 to {}.", json_quoted(text), wanted, kLargestCount - 1), hint});
+        {"", fmt::format("{} is not {} sizes from 1 to {}.", json_quoted(text), wanted, render::kLargestCount - 1),
+         hint});
     return {};
   }
   return sizes;
@@ -102,10 +103,10 @@ std::string name_of_machines(const Cluster& cluster) {
 }
 
 /// The sizes to print: one, those of a log, or a table.
-std::vector<ClockedSize> sizes_of(const CommandLine& line, CollectiveKind kind, const std::optional<Cluster>& cluster,
-                                  Errors& errors) {
+std::vector<render::ClockedSize> sizes_of(const CommandLine& line, CollectiveKind kind,
+                                          const std::optional<Cluster>& cluster, Errors& errors) {
   const std::optional<std::string> path = line.value(Option::CompareWith);
-  std::vector<ClockedSize> sizes;
+  std::vector<render::ClockedSize> sizes;
   if (line.arguments.size() > 1) {
     if (path) errors.push_back({"--compare-with", "The log has its own sizes.", "Leave the size out."});
     const auto size = OptionReader(line, errors).keep(parse_size(line.arguments[1], "SIZE"));
@@ -128,8 +129,8 @@ std::vector<ClockedSize> sizes_of(const CommandLine& line, CollectiveKind kind, 
   }
   if (log->ranks && cluster && *log->ranks != world_size(*cluster)) {
     errors.push_back({*path,
-                      fmt::format("The log is of {}, the machines have {}.", counted(*log->ranks, "rank"),
-                                  counted(world_size(*cluster), "GPU")),
+                      fmt::format("The log is of {}, the machines have {}.", text::counted(*log->ranks, "rank"),
+                                  text::counted(world_size(*cluster), "GPU")),
                       "Write --gpus and --nodes as they were."});
   }
   for (const NcclTestsRow& row : log->rows) {
@@ -140,10 +141,10 @@ std::vector<ClockedSize> sizes_of(const CommandLine& line, CollectiveKind kind, 
 
 template <class Answer>
 CommandResult print_clock(const Answer& answer, const Output& output) {
-  if (output.format == Format::Json) {
+  if (output.format == text::Format::Json) {
     output.console.out << to_json(answer);
   } else {
-    output.print(document_of(answer, output.quiet));
+    output.print(render::document_of(answer, output.quiet));
   }
   return kExitYes;
 }
@@ -152,14 +153,14 @@ CommandResult clock_collective(const CommandLine& line, const Output& output, Co
   Errors errors;
   refuse(line, {Option::ClockDtype, Option::Causal}, line.arguments[0], errors);
   const std::optional<Cluster> cluster = machines_of(line, output, errors);
-  const std::vector<ClockedSize> sizes = sizes_of(line, kind, cluster, errors);
+  const std::vector<render::ClockedSize> sizes = sizes_of(line, kind, cluster, errors);
   if (cluster && world_size(*cluster) < 2) {
     errors.push_back({"--gpus", "A collective needs at least two GPUs.", "Write --gpus 8."});
   }
   if (!errors.empty()) return input_failure(std::move(errors));
-  const CollectiveClock clock{kind, name_of_machines(*cluster),
-                              simulator::collective_cost(simulator::group_shape(*cluster, world_size(*cluster))), sizes,
-                              cluster->assumptions};
+  const render::CollectiveClock clock{
+      kind, name_of_machines(*cluster),
+      simulator::collective_cost(simulator::group_shape(*cluster, world_size(*cluster))), sizes, cluster->assumptions};
   return print_clock(clock, output);
 }
 
@@ -189,8 +190,8 @@ CommandResult clock_product(const CommandLine& line, const Output& output) {
   const simulator::KernelClock clock = simulator::clock_product(
       gpu, dtype_of(dtype), dtype == ClockDtype::TensorFloat32, {.m = sizes[0], .n = sizes[1], .k = sizes[2]});
   return print_clock(
-      KernelClockAnswer{fmt::format("{} {} in {}", kProduct, line.arguments[1], name_of(kDtypeTable, dtype)), gpu.name,
-                        clock},
+      render::KernelClockAnswer{fmt::format("{} {} in {}", kProduct, line.arguments[1], name_of(kDtypeTable, dtype)),
+                                gpu.name, clock},
       output);
 }
 
@@ -209,9 +210,9 @@ CommandResult clock_attention(const CommandLine& line, const Output& output) {
   const simulator::KernelClock clock = simulator::clock_attention(
       gpu, dtype_of(dtype),
       {.batch = sizes[0], .heads = sizes[1], .sequence = sizes[2], .head_size = sizes[3], .causal = causal});
-  return print_clock(KernelClockAnswer{fmt::format("{} {}{} in {}, forward", kAttention, line.arguments[1],
-                                                   causal ? ", causal," : "", name_of(kDtypeTable, dtype)),
-                                       gpu.name, clock},
+  return print_clock(render::KernelClockAnswer{fmt::format("{} {}{} in {}, forward", kAttention, line.arguments[1],
+                                                           causal ? ", causal," : "", name_of(kDtypeTable, dtype)),
+                                               gpu.name, clock},
                      output);
 }
 
@@ -219,12 +220,12 @@ CommandResult clock_attention(const CommandLine& line, const Output& output) {
 
 CommandResult clock_command(const CommandLine& line, const Output& output) {
   const std::string& what = line.arguments[0];
-  if (is_same_name(what, kProduct)) return clock_product(line, output);
-  if (is_same_name(what, kAttention)) return clock_attention(line, output);
+  if (render::is_same_name(what, kProduct)) return clock_product(line, output);
+  if (render::is_same_name(what, kAttention)) return clock_attention(line, output);
   if (const std::optional<CollectiveKind> kind = kind_of(what)) return clock_collective(line, output, *kind);
   Errors errors = {unknown_what(what)};
   machines_of(line, output, errors);
   return input_failure(std::move(errors));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

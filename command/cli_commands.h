@@ -10,23 +10,23 @@
 #include "render/render_report.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 /// The form of a command's answer.
 struct Output {
   Console& console;
-  Terminal out;
-  Terminal err;
-  Format format = Format::Table;
+  text::Terminal out;
+  text::Terminal err;
+  text::Format format = text::Format::Table;
   bool verbose = false;
   bool quiet = false;
 
-  View view() const;
+  render::View view() const;
   /// Prints a document in the requested format. Not for JSON.
-  void print(const Document& document) const;
+  void print(const text::Document& document) const;
   /// Prints the first `end` sections of a table for people; print_from prints the rest.
-  void print_up_to(const Document& document, std::size_t end) const;
-  void print_from(const Document& document, std::size_t first) const;
+  void print_up_to(const text::Document& document, std::size_t end) const;
+  void print_from(const text::Document& document, std::size_t first) const;
   /// Prints a sentence on the error stream unless --quiet is set.
   void note(const std::string& sentence) const;
 };
@@ -65,4 +65,4 @@ inline tl::unexpected<Failure> input_failure(Errors errors) {
   return tl::unexpected(Failure{std::move(errors), kExitInput});
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -16,23 +16,24 @@
 #include "render/render_comparison.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
-Entry verdict_of_comparison(const Comparison& comparison, const std::optional<double>& tolerance) {
+text::Entry verdict_of_comparison(const Comparison& comparison, const std::optional<double>& tolerance) {
   const ComparedTerm& worst = comparison.terms.front();
   std::string line =
       worst.difference() == 0
-          ? fmt::format("{} compared", counted(static_cast<std::int64_t>(comparison.terms.size()), "term"))
-          : fmt::format("{}: {}", worst.name, relative_text(worst));
+          ? fmt::format("{} compared", text::counted(static_cast<std::int64_t>(comparison.terms.size()), "term"))
+          : fmt::format("{}: {}", worst.name, render::relative_text(worst));
   if (!tolerance) {
     return {.label = worst.difference() == 0 ? "EQUAL" : "WORST", .lines = {std::move(line)}};
   }
   const bool within = is_within(comparison, *tolerance);
   line += fmt::format(" · tolerance {:g} %", *tolerance * 100);
-  return {
-      .label = within ? "WITHIN" : "OUTSIDE", .lines = {std::move(line)}, .style = within ? Style::Good : Style::Bad};
+  return {.label = within ? "WITHIN" : "OUTSIDE",
+          .lines = {std::move(line)},
+          .style = within ? text::Style::Good : text::Style::Bad};
 }
 
 /// The columns' names for two files: the files' own names if these are short and differ.
@@ -66,19 +67,19 @@ CommandResult compare_command(const CommandLine& line, const Output& output) {
     output.console.out << json;
     return code;
   }
-  Document document = {verdict_of_comparison(comparison, tolerance)};
+  text::Document document = {verdict_of_comparison(comparison, tolerance)};
   if (!output.quiet) {
     const double mark = tolerance.value_or(std::numeric_limits<double>::infinity());
     constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
     if (predicted->kind == "predicted" && measured->kind == "measured") {
-      add_comparison(document, comparison, mark, kAll);
+      render::add_comparison(document, comparison, mark, kAll);
     } else {
       const auto [first, second] = column_names(line.arguments[0], line.arguments[1]);
-      add_comparison(document, comparison, mark, kAll, first, second);
+      render::add_comparison(document, comparison, mark, kAll, first, second);
     }
   }
   output.print(document);
   return code;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

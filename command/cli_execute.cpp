@@ -33,7 +33,7 @@
 #include "simulator/predictor.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -45,7 +45,7 @@ std::vector<std::string> left_out_on_cpus(Framework framework, std::int64_t rank
         "A thread of Gloo may hold the tensors of a collective for some time after its end: a peak may be higher by "
         "those of the largest one.");
   }
-  const FrameworkTrainer& trainer = framework_trainer(framework);
+  const runs::FrameworkTrainer& trainer = runs::framework_trainer(framework);
   if (trainer.makes_whole) {
     lines.push_back(fmt::format(
         "A prediction for CPUs has each rank make its part at once; {} makes more than that first, which is "
@@ -73,12 +73,12 @@ std::vector<std::string> assumptions_of(const Executed& executed) {
 constexpr std::int64_t kDefaultSteps = 4;
 
 struct Request {
-  Given given;
-  std::optional<FrameworkPython> framework;  ///< The trainer; `nullopt` for fsdp-exec.
+  runs::Given given;
+  std::optional<runs::FrameworkPython> framework;  ///< The trainer; `nullopt` for fsdp-exec.
   std::int64_t steps = kDefaultSteps;
   bool on_gpus = false;
   std::string where;  ///< The CPU, for people; the report names GPUs.
-  ExecutionSettings settings;
+  runs::ExecutionSettings settings;
   std::string folder;  ///< The run's folder; empty for a temporary one.
   std::optional<double> tolerance;
   std::optional<Calibration> calibration;
@@ -88,7 +88,7 @@ struct Request {
 void choose_device(const CommandLine& line, OptionReader& reader, Request& request) {
   const auto given = line.value(Option::Device);
   const std::int64_t ranks = request.given.file.plan.mesh.world_size();
-  const int gpus = num_gpus_here();
+  const int gpus = runs::num_gpus_here();
   const bool fits = request.given.file.cluster.has_value() && gpus >= ranks;
   request.on_gpus = given ? *given == "cuda" : fits;
   if (request.on_gpus && !request.given.file.cluster) {
@@ -139,7 +139,7 @@ std::optional<Cluster> read_measured_cluster(const CommandLine& line, const std:
   } else if (!request.on_gpus && cluster->gpu.machine.of_ranks(request.given.file.plan.mesh.world_size()) == nullptr) {
     reader.fail(
         Option::ClusterFile,
-        fmt::format("{} has no times of {}.", place, counted(request.given.file.plan.mesh.world_size(), "rank")),
+        fmt::format("{} has no times of {}.", place, text::counted(request.given.file.plan.mesh.world_size(), "rank")),
         fmt::format("Calibrate with --gpus {}.", request.given.file.plan.mesh.world_size()));
   }
   return *std::move(cluster);
@@ -151,9 +151,10 @@ void refuse_options_of_fsdp_exec(const CommandLine& line, Framework framework, O
                                Option::SaveParameters};
   const auto refuse = [&](Option option) {
     if (!line.has(option)) return;
-    reader.fail(option,
-                fmt::format("fsdp-exec has it, and {} trains this plan itself.", framework_trainer(framework).name),
-                "Leave it out, or plan with --runtime fsdp2.");
+    reader.fail(
+        option,
+        fmt::format("fsdp-exec has it, and {} trains this plan itself.", runs::framework_trainer(framework).name),
+        "Leave it out, or plan with --runtime fsdp2.");
   };
   refuse(Option::Memory);
   refuse(Option::ChromeTrace);
@@ -165,11 +166,11 @@ void refuse_options_of_fsdp_exec(const CommandLine& line, Framework framework, O
 /// Chooses the program of the ranks, and the packages of a framework's own run.
 void choose_trainer(const CommandLine& line, OptionReader& reader, Request& request) {
   const Framework framework = request.given.file.plan.runtime.framework;
-  if (framework_trainer(framework).is_fsdp_exec) {
+  if (runs::framework_trainer(framework).is_fsdp_exec) {
     if (line.has(Option::Python)) {
       reader.fail(Option::Python, "fsdp-exec trains a plan of FSDP2, without Python.", "Add --proof, or leave it out.");
     }
-    if (const auto program = reader.keep(find_executor())) {
+    if (const auto program = reader.keep(runs::find_executor())) {
       std::error_code ignored;
       request.settings.words = {*program, std::filesystem::absolute(request.given.path, ignored).string()};
     }
@@ -180,8 +181,8 @@ void choose_trainer(const CommandLine& line, OptionReader& reader, Request& requ
     reader.fail(Option::Calibration, "There is no such file, and only a run of fsdp-exec writes one.",
                 "Let a plan of FSDP2 of this model write it, or leave it out.");
   }
-  request.framework = reader.keep(
-      find_framework_python(line.value(Option::Python).value_or(""), rehearsal_places_of_process(), framework));
+  request.framework = reader.keep(runs::find_framework_python(line.value(Option::Python).value_or(""),
+                                                              runs::rehearsal_places_of_process(), framework));
   if (request.framework) request.settings.environment = request.framework->environment();
 }
 
@@ -259,12 +260,12 @@ std::string speed_text(const StepReport& measured, std::int64_t ranks) {
 /// "by PyTorch's DDP, "; empty for fsdp-exec.
 std::string by_whom(const Request& request) {
   if (!request.framework) return {};
-  return fmt::format("by {}, ", framework_trainer(request.given.file.plan.runtime.framework).name);
+  return fmt::format("by {}, ", runs::framework_trainer(request.given.file.plan.runtime.framework).name);
 }
 
 /// The figures that a framework's own run does not report.
-Entry not_measured(const Request& request, const StepReport& measured) {
-  Entry entry{.label = "not measured"};
+text::Entry not_measured(const Request& request, const StepReport& measured) {
+  text::Entry entry{.label = "not measured"};
   if (measured.time.step == Seconds(0)) {
     entry.lines.emplace_back("how long a step takes: the first and the last are watched. Write --steps 3 or more");
   }
@@ -292,27 +293,27 @@ CommandResult answer(const CommandLine& line, const Output& output, const Reques
     return code;
   }
   const ComparedTerm& worst = comparison.terms.front();
-  Entry verdict{
-      .label = within ? "TRAINED" : "OUTSIDE",
-      .lines = {fmt::format("{} on {} for real: {}", request.given.model.name, counted(request.settings.ranks, "rank"),
-                            speed_text(measured, request.settings.ranks)),
-                worst.difference() == 0
-                    ? std::string("every compared term is as predicted")
-                    : fmt::format("furthest from its prediction: {}, {}", worst.name, relative_text(worst))},
-      .style = within ? Style::Good : Style::Bad};
-  Document document = {std::move(verdict)};
+  text::Entry verdict{.label = within ? "TRAINED" : "OUTSIDE",
+                      .lines = {fmt::format("{} on {} for real: {}", request.given.model.name,
+                                            text::counted(request.settings.ranks, "rank"),
+                                            speed_text(measured, request.settings.ranks)),
+                                worst.difference() == 0 ? std::string("every compared term is as predicted")
+                                                        : fmt::format("furthest from its prediction: {}, {}",
+                                                                      worst.name, render::relative_text(worst))},
+                      .style = within ? text::Style::Good : text::Style::Bad};
+  text::Document document = {std::move(verdict)};
   if (!output.quiet) {
     const std::string where = request.on_gpus ? measured.gpu + "; bytes of PyTorch's caching allocator" : request.where;
-    document.push_back(
-        Entry{.label = "measured", .lines = {fmt::format("rank {}, {}on {}", executed.rank, by_whom(request), where)}});
-    add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
-                   std::numeric_limits<std::size_t>::max());
+    document.push_back(text::Entry{.label = "measured",
+                                   .lines = {fmt::format("rank {}, {}on {}", executed.rank, by_whom(request), where)}});
+    render::add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
+                           std::numeric_limits<std::size_t>::max());
     add_calibration(document, executed);
     if (request.framework) document.push_back(not_measured(request, measured));
     if (!request.on_gpus) {
       std::vector<std::string> lines = assumptions_of(executed);
       lines.insert(lines.end(), left_out.begin(), left_out.end());
-      add_assumptions(document, lines);
+      render::add_assumptions(document, lines);
     }
   }
   output.print(document);
@@ -325,11 +326,11 @@ Errors prepare_framework_run(Request& request, const std::string& folder) {
   const std::string log = folder + "/check.log";
   std::error_code ignored;
   std::filesystem::remove(log, ignored);
-  const auto written = write_file_atomically(job, job_text(request.given, request.steps), Overwrite::Allow);
+  const auto written = write_file_atomically(job, runs::job_text(request.given, request.steps), Overwrite::Allow);
   if (!written) return written.error();
   request.settings.words = request.framework->words(job);
   Result<Errors> against =
-      check_framework_run(*request.framework, job, request.settings.options, request.settings.ranks, log);
+      runs::check_framework_run(*request.framework, job, request.settings.options, request.settings.ranks, log);
   return against ? *std::move(against) : std::move(against).error();
 }
 
@@ -352,8 +353,8 @@ CommandResult execute_command(const CommandLine& line, const Output& output) {
   Result<StepReport> predicted = predictor.report(plan, 0);
   if (!predicted) return input_failure(predicted.error());
 
-  Supervision supervision;
-  const Result<TemporaryFolder> temporary = TemporaryFolder::make();
+  runs::Supervision supervision;
+  const Result<runs::TemporaryFolder> temporary = runs::TemporaryFolder::make();
   if (!temporary) return tl::unexpected(Failure{temporary.error(), kExitRun});
   const std::string folder = request->folder.empty() ? temporary->path() : request->folder;
   std::error_code error;
@@ -379,7 +380,7 @@ CommandResult execute_command(const CommandLine& line, const Output& output) {
   std::filesystem::remove(folder + "/report-0.json", error);
   std::filesystem::remove(workspaces_file(folder), error);
   const auto outcome =
-      execute_ranks(request->settings, folder, output.quiet ? nullptr : &output.console.err, supervision);
+      runs::execute_ranks(request->settings, folder, output.quiet ? nullptr : &output.console.err, supervision);
   if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
   if (outcome->interrupted_by != 0) return interrupted(output);
   if (outcome->first_failed >= 0) {
@@ -406,4 +407,4 @@ CommandResult execute_command(const CommandLine& line, const Output& output) {
   return answer(line, output, *request, *measured, compare(*predicted, *measured), executed);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

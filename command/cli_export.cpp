@@ -13,7 +13,7 @@
 #include "render/plan_code.h"
 #include "replay/export_step.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -41,16 +41,16 @@ constexpr EnumName<ExportFormat> kExportFormats[] = {{ExportFormat::Fsdp2, "fsdp
                                                      {ExportFormat::Csv, "csv"}};
 constexpr EnumTable<ExportFormat> kExportFormatTable{"format", kExportFormats};
 
-std::optional<Trainer> trainer_of(ExportFormat format) {
+std::optional<planner::Trainer> trainer_of(ExportFormat format) {
   switch (format) {
     case ExportFormat::Accelerate:
-      return Trainer::Accelerate;
+      return planner::Trainer::Accelerate;
     case ExportFormat::Trainer:
-      return Trainer::Transformers;
+      return planner::Trainer::Transformers;
     case ExportFormat::Torchtitan:
-      return Trainer::Torchtitan;
+      return planner::Trainer::Torchtitan;
     case ExportFormat::DeepSpeed:
-      return Trainer::DeepSpeed;
+      return planner::Trainer::DeepSpeed;
     default:
       return std::nullopt;
   }
@@ -83,11 +83,11 @@ std::string text_of(ExportFormat format, const StepReport& report, const simulat
                     std::int64_t rank) {
   switch (format) {
     case ExportFormat::Chrome:
-      return to_chrome_trace(trace_of(report, curves, rank));
+      return to_chrome_trace(replay::trace_of(report, curves, rank));
     case ExportFormat::MemoryViz:
-      return to_memory_snapshot(curves);
+      return replay::to_memory_snapshot(curves);
     case ExportFormat::Csv:
-      return to_memory_csv(curves);
+      return replay::to_memory_csv(curves);
     default:
       return {};
   }
@@ -146,9 +146,10 @@ std::optional<ExportFormat> read_format(const CommandLine& line, Errors& errors)
 tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction& prediction, const CommandLine& line,
                                             const Output& output) {
   auto& [given, predictor, report] = prediction;
-  if (const std::optional<Trainer> trainer = trainer_of(format)) {
+  if (const std::optional<planner::Trainer> trainer = trainer_of(format)) {
     const auto version = line.value(Option::TrainerVersion);
-    const Result<TrainerRelease> release = version ? find_release(*trainer, *version, "--trainer-version") : *trainer;
+    const Result<planner::TrainerRelease> release =
+        version ? planner::find_release(*trainer, *version, "--trainer-version") : *trainer;
     if (!release) return input_failure(release.error());
     return trainer_text(*release, prediction, line, output);
   }
@@ -160,7 +161,7 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});
     }
     Result<std::string> code =
-        plan_code(given.file.plan, given.model, std::filesystem::path(given.path).filename().string());
+        render::plan_code(given.file.plan, given.model, std::filesystem::path(given.path).filename().string());
     if (!code) return input_failure(in_plan_file(code.error(), given.path));
     return *std::move(code);
   }
@@ -195,4 +196,4 @@ CommandResult export_command(const CommandLine& line, const Output& output) {
   return kExitYes;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

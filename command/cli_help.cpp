@@ -13,7 +13,7 @@
 #include "text/shell_text.h"
 #include "text/terminal.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -131,14 +131,14 @@ std::string spaced(std::string_view names) {
 /// A name in its column with a text beside it, or below it if the name is too long.
 std::string row(const std::string& name, std::string_view text) {
   std::string line = "  " + name;
-  if (display_width(line) + 2 > kHelpIndent) {
+  if (text::display_width(line) + 2 > kHelpIndent) {
     line += "\n" + std::string(kHelpIndent, ' ');
   } else {
-    line += std::string(static_cast<std::size_t>(kHelpIndent - display_width(line)), ' ');
+    line += std::string(static_cast<std::size_t>(kHelpIndent - text::display_width(line)), ' ');
   }
   bool first = true;
   std::string result;
-  for (const std::string& part : wrap(text, kHelpWidth - kHelpIndent)) {
+  for (const std::string& part : text::wrap(text, kHelpWidth - kHelpIndent)) {
     result += (first ? line : std::string(kHelpIndent, ' ')) + part + "\n";
     first = false;
   }
@@ -217,7 +217,7 @@ std::string zsh_completions() {
       value = fmt::format(":value:{}", info.choices.empty() ? "_files" : fmt::format("({})", words(info.choices)));
     }
     for (const std::string& name : names_of(info)) {
-      specs += fmt::format("  {} \\\n", quoted_for_shell(fmt::format("*{}[{}]{}", name, text, value)));
+      specs += fmt::format("  {} \\\n", text::quoted_for_shell(fmt::format("*{}[{}]{}", name, text, value)));
     }
   }
   return fmt::format("#compdef fsdp-plan\n_arguments -S \\\n{}  '1:command or model:({})' '*:file:_files'\n", specs,
@@ -228,14 +228,14 @@ std::string fish_completions() {
   std::string text;
   for (const CommandInfo& info : commands()) {
     text += fmt::format("complete -c fsdp-plan -n __fish_use_subcommand -a {} -d {}\n", info.name,
-                        quoted_for_shell(info.summary));
+                        text::quoted_for_shell(info.summary));
   }
   for (const OptionInfo& info : options()) {
     for (const std::string& name : names_of(info)) {
       text += fmt::format("complete -c fsdp-plan {} {} -d {}", name.starts_with("--") ? "-l" : "-s",
-                          name.substr(name.starts_with("--") ? 2 : 1), quoted_for_shell(info.help));
+                          name.substr(name.starts_with("--") ? 2 : 1), text::quoted_for_shell(info.help));
       if (!info.value.empty()) text += " -r";
-      if (!info.choices.empty()) text += fmt::format(" -f -a {}", quoted_for_shell(words(info.choices)));
+      if (!info.choices.empty()) text += fmt::format(" -f -a {}", text::quoted_for_shell(words(info.choices)));
       text += "\n";
     }
   }
@@ -322,8 +322,9 @@ std::string opening_of(const CommandInfo& asked) {
     case Command::Replay:
       return std::string(kReplayText);
     default:
-      return fmt::format("{}\n\nUsage: fsdp-plan {}{}{} [options]\n", fmt::join(wrap(asked.summary, kHelpWidth), "\n"),
-                         asked.name, asked.argument.empty() ? "" : " ", asked.argument);
+      return fmt::format("{}\n\nUsage: fsdp-plan {}{}{} [options]\n",
+                         fmt::join(text::wrap(asked.summary, kHelpWidth), "\n"), asked.name,
+                         asked.argument.empty() ? "" : " ", asked.argument);
   }
 }
 
@@ -362,7 +363,7 @@ std::string screen() {
   for (const auto& [name, lines] : parts) {
     std::string label(name);
     for (const std::string& line : lines) {
-      for (const std::string& part : wrap(line, kHelpWidth - static_cast<int>(kScreenIndent))) {
+      for (const std::string& part : text::wrap(line, kHelpWidth - static_cast<int>(kScreenIndent))) {
         text += label + std::string(kScreenIndent - label.size(), ' ') + part + "\n";
         label.clear();
       }
@@ -422,4 +423,4 @@ Result<std::string> completions(const std::string& shell) {
   return failure("completions", fmt::format("There are no completions for \"{}\".", shell), "Write bash, zsh or fish.");
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

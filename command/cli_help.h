@@ -7,7 +7,7 @@
 #include "command/cli_options.h"
 #include "core/base/result.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 /// An example and the next commands, for a call without arguments.
 std::string short_help();
@@ -21,4 +21,4 @@ std::string long_help(Command command);
 /// A script for "bash", "zsh" or "fish". Error: another shell.
 Result<std::string> completions(const std::string& shell);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -11,7 +11,7 @@
 #include "planner/request/plan_machines.h"
 #include "planner/request/plan_request.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -35,7 +35,7 @@ std::vector<int> numbers_of(const CommandLine& line, Option option, std::int64_t
   const std::optional<std::string> text = line.value(option);
   if (!text) return numbers;
   for (const std::string_view part : split(*text, ',')) {
-    const Result<std::int64_t> number = read_count(part, flag_of(option), 1, most);
+    const Result<std::int64_t> number = render::read_count(part, flag_of(option), 1, most);
     if (number) numbers.push_back(static_cast<int>(*number));
     if (!number) append(errors, number.error());
   }
@@ -43,18 +43,18 @@ std::vector<int> numbers_of(const CommandLine& line, Option option, std::int64_t
 }
 
 /// "A10G=1.2" or "1.2" for any GPU.
-std::vector<GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
+std::vector<planner::GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
   const std::optional<std::string> text = line.value(Option::Price);
   if (!text) return {};
-  std::vector<GpuPrice> prices;
+  std::vector<planner::GpuPrice> prices;
   for (const std::string_view part : split(*text, ',')) {
     const std::size_t equals = part.find('=');
     const std::string name(equals == std::string_view::npos ? "" : part.substr(0, equals));
     const std::string_view number = equals == std::string_view::npos ? part : part.substr(equals + 1);
-    const Result<double> price = read_number_above_zero(number, flag_of(Option::Price));
+    const Result<double> price = render::read_number_above_zero(number, flag_of(Option::Price));
     if (!price) append(errors, price.error());
-    const bool is_twice =
-        std::any_of(prices.begin(), prices.end(), [&](const GpuPrice& other) { return other.gpu_name == name; });
+    const bool is_twice = std::any_of(prices.begin(), prices.end(),
+                                      [&](const planner::GpuPrice& other) { return other.gpu_name == name; });
     if (is_twice) {
       errors.push_back({std::string(flag_of(Option::Price)),
                         name.empty() ? "There are two prices of any GPU." : fmt::format("{} has two prices.", name),
@@ -63,7 +63,8 @@ std::vector<GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
     if (price) prices.push_back({name, *price});
   }
   // The price of any GPU applies to those without a price of their own.
-  std::stable_partition(prices.begin(), prices.end(), [](const GpuPrice& price) { return !price.gpu_name.empty(); });
+  std::stable_partition(prices.begin(), prices.end(),
+                        [](const planner::GpuPrice& price) { return !price.gpu_name.empty(); });
   return prices;
 }
 
@@ -100,22 +101,22 @@ bool compares_machines(const CommandLine& line) {
   return std::any_of(kLists.begin(), kLists.end(), [&](Option option) { return is_list(line, option); });
 }
 
-SearchObjective search_objective_of(const CommandLine& line, Errors& errors) {
+planner::SearchObjective search_objective_of(const CommandLine& line, Errors& errors) {
   const auto asked = OptionReader(line, errors).choice(Option::Objective, kObjectiveTable);
-  if (asked == AskedObjective::Memory) return SearchObjective::Memory;
-  return asked == AskedObjective::Tokens ? SearchObjective::Tokens : SearchObjective::Time;
+  if (asked == AskedObjective::Memory) return planner::SearchObjective::Memory;
+  return asked == AskedObjective::Tokens ? planner::SearchObjective::Tokens : planner::SearchObjective::Time;
 }
 
 namespace {
 
 /// --gpus or --nodes, if it is given and a number.
 std::optional<int> number_of(const CommandLine& line, Option option, Errors& errors) {
-  const std::vector<int> numbers = numbers_of(line, option, kLargestWorld, errors);
+  const std::vector<int> numbers = numbers_of(line, option, planner::kLargestWorld, errors);
   return numbers.empty() ? std::nullopt : std::optional(numbers.front());
 }
 
 /// The nodes that add up to --world-size; `nullopt`, with an error, if none do.
-std::optional<MachineSize> size_of_world(const CommandLine& line, const std::string& library, Errors& errors) {
+std::optional<planner::MachineSize> size_of_world(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader read(line, errors);
   const std::optional<std::int64_t> world = read.count(Option::WorldSize);
   for (const Option option : std::initializer_list<Option>{Option::Gpus, Option::Nodes, Option::AtMost}) {
@@ -123,12 +124,12 @@ std::optional<MachineSize> size_of_world(const CommandLine& line, const std::str
     read.fail(Option::WorldSize, fmt::format("It is one size, and {} asks for several.", flag_of(option)),
               "Leave out one of the two.");
   }
-  const MachineSize said{number_of(line, Option::Gpus, errors), number_of(line, Option::Nodes, errors)};
+  const planner::MachineSize said{number_of(line, Option::Gpus, errors), number_of(line, Option::Nodes, errors)};
   if (!errors.empty()) return std::nullopt;
   int usual = 8;
   if (const auto name = line.value(Option::ClusterFile)) {
     // The rest of the request prints its errors.
-    const Result<Cluster> cluster = resolve_machines({.cluster_file = *name}, library);
+    const Result<Cluster> cluster = planner::resolve_machines({.cluster_file = *name}, library);
     if (cluster) usual = cluster->gpus_per_node;
   }
   return read.keep(planner::size_of_world(*world, said, usual));
@@ -146,26 +147,27 @@ CommandLine with_world_in_nodes(const CommandLine& line, const std::string& libr
     meant.values[static_cast<std::size_t>(Option::Nodes)] = {std::to_string(*size->nodes)};
   } else if ((line.command == Command::Plan || line.command == Command::Fit) && !line.arguments.empty()) {
     Errors others;
-    PlanRequest request = read_choices(without_lists(meant), others);
+    planner::PlanRequest request = read_choices(without_lists(meant), others);
     request.model = line.arguments.front();
-    request.unread.push_back(PlanChoice::Gpus);  // Prints errors of the rest of the request, but not of its machines.
-    append(others, check_request(request, library));
-    add_once(errors, others);
+    request.unread.push_back(
+        planner::PlanChoice::Gpus);  // Prints errors of the rest of the request, but not of its machines.
+    append(others, planner::check_request(request, library));
+    planner::add_once(errors, others);
   }
   return meant;
 }
 
 MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
   MachineWords words{.rest = line};
-  words.range.gpus = numbers_of(line, Option::Gpus, kLargestNode, errors);
-  words.range.nodes = numbers_of(line, Option::Nodes, kLargestWorld, errors);
+  words.range.gpus = numbers_of(line, Option::Gpus, planner::kLargestNode, errors);
+  words.range.nodes = numbers_of(line, Option::Nodes, planner::kLargestWorld, errors);
   words.range.gpu_names = gpu_names_of(line, errors);
   OptionReader read(line, errors);
   if (const auto most = read.count(Option::AtMost)) {
-    words.range.at_most = static_cast<int>(std::min<std::int64_t>(*most, kLargestWorld));
+    words.range.at_most = static_cast<int>(std::min<std::int64_t>(*most, planner::kLargestWorld));
   }
   const auto objective = read.choice(Option::Objective, kObjectiveTable);
-  if (objective == AskedObjective::Cost) words.objective = MachineObjective::Cost;
+  if (objective == AskedObjective::Cost) words.objective = planner::MachineObjective::Cost;
   if (is_of_plans(line)) {
     errors.push_back({std::string(flag_of(Option::Objective)),
                       fmt::format("\"{}\" is asked of the plans of one machine.", *line.value(Option::Objective)),
@@ -176,4 +178,4 @@ MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
   return words;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

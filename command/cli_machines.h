@@ -9,14 +9,14 @@
 #include "planner/request/machine_choice.h"
 #include "planner/space/space.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 /// Whether a command line asks which of several machines is best: lists, a limit, an objective of machines or prices.
 bool compares_machines(const CommandLine& line);
 
 /// The --objective for the plan of one machine. Defaults to time, also if the objective applies to machines only.
 /// Adds errors in the option to `errors`.
-SearchObjective search_objective_of(const CommandLine& line, Errors& errors);
+planner::SearchObjective search_objective_of(const CommandLine& line, Errors& errors);
 
 /// Whether an option lists several values: --gpu L4,A10G.
 bool is_list(const CommandLine& line, Option option);
@@ -33,13 +33,13 @@ CommandLine with_world_in_nodes(const CommandLine& line, const std::string& libr
 
 /// The options of a command line for several machines.
 struct MachineWords {
-  MachineRange range;
-  MachineObjective objective = MachineObjective::Time;
-  std::vector<GpuPrice> prices;
+  planner::MachineRange range;
+  planner::MachineObjective objective = planner::MachineObjective::Time;
+  std::vector<planner::GpuPrice> prices;
   CommandLine rest;  ///< Without the options in `range`.
 };
 
 /// Adds errors in the texts to `errors`.
 MachineWords read_machine_words(const CommandLine& line, Errors& errors);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -6,7 +6,7 @@
 
 #include "planner/space/choice_table.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -82,68 +82,68 @@ constexpr std::array kGroups = {kWork,    kMachines,  kPlan,     kWhatIf, kLinks
                                 kCapture, kExecution, kTraining, kReplay, kClock, kOutput};
 
 /// An option for a choice of a plan: the same names, texts and help.
-constexpr OptionInfo of_choice(PlanChoice choice, std::string_view group, CommandSet commands) {
-  const ChoiceRow& row = row_of(choice);
+constexpr OptionInfo of_choice(planner::PlanChoice choice, std::string_view group, CommandSet commands) {
+  const planner::ChoiceRow& row = row_of(choice);
   return {choice, row.names, row.word, row.values, group, row.help, commands, row.rules.repeatable, row.rules.many};
 }
 
 constexpr std::array kOptions = {
-    of_choice(PlanChoice::Gpus, kMachines, kNamesLinks | Command::Execute | Command::Calibrate),
-    of_choice(PlanChoice::Nodes, kMachines, kNamesLinks),
-    of_choice(PlanChoice::GpuName, kMachines, kNamesLinks | Command::Calibrate),
-    of_choice(PlanChoice::Memory, kMachines, kOnMachines | Command::Execute),
-    of_choice(PlanChoice::ClusterFile, kMachines, kNamesLinks | Command::Execute | Command::Calibrate),
+    of_choice(planner::PlanChoice::Gpus, kMachines, kNamesLinks | Command::Execute | Command::Calibrate),
+    of_choice(planner::PlanChoice::Nodes, kMachines, kNamesLinks),
+    of_choice(planner::PlanChoice::GpuName, kMachines, kNamesLinks | Command::Calibrate),
+    of_choice(planner::PlanChoice::Memory, kMachines, kOnMachines | Command::Execute),
+    of_choice(planner::PlanChoice::ClusterFile, kMachines, kNamesLinks | Command::Execute | Command::Calibrate),
 
-    of_choice(PlanChoice::IntraLinkName, kLinks, kNamesLinks),
-    of_choice(PlanChoice::IntraBandwidth, kLinks, kNamesLinks),
-    of_choice(PlanChoice::BusBandwidth, kLinks, kNamesLinks),
-    of_choice(PlanChoice::NetworkName, kLinks, kNamesLinks),
-    of_choice(PlanChoice::NicBandwidth, kLinks, kNamesLinks),
-    of_choice(PlanChoice::GpusPerNic, kLinks, kNamesLinks),
-    of_choice(PlanChoice::Sharp, kLinks, kNamesLinks),
-    of_choice(PlanChoice::NcclVersion, kLinks, kNamesLinks),
-    of_choice(PlanChoice::NcclAlgorithms, kLinks, kNamesLinks),
-    of_choice(PlanChoice::NcclProtocols, kLinks, kNamesLinks),
-    of_choice(PlanChoice::NodeSpread, kLinks, kOnMachines),
-    of_choice(PlanChoice::HostMemory, kLinks, kOnMachines),
-    of_choice(PlanChoice::NvmeBandwidth, kLinks, kOnMachines),
-    of_choice(PlanChoice::NvmeCapacity, kLinks, kOnMachines),
+    of_choice(planner::PlanChoice::IntraLinkName, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::IntraBandwidth, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::BusBandwidth, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::NetworkName, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::NicBandwidth, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::GpusPerNic, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::Sharp, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::NcclVersion, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::NcclAlgorithms, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::NcclProtocols, kLinks, kNamesLinks),
+    of_choice(planner::PlanChoice::NodeSpread, kLinks, kOnMachines),
+    of_choice(planner::PlanChoice::HostMemory, kLinks, kOnMachines),
+    of_choice(planner::PlanChoice::NvmeBandwidth, kLinks, kOnMachines),
+    of_choice(planner::PlanChoice::NvmeCapacity, kLinks, kOnMachines),
 
-    of_choice(PlanChoice::Recipe, kWork, kShapes),
-    of_choice(PlanChoice::Batch, kWork, kShapes),
-    of_choice(PlanChoice::Sequence, kWork, kShapes),
-    of_choice(PlanChoice::GlobalBatch, kWork, Command::Plan),
-    of_choice(PlanChoice::Accumulate, kWork, kPredicts),
-    of_choice(PlanChoice::SetDimension, kWork, kShapes),
-    of_choice(PlanChoice::Trainable, kWork, kShapes),
-    of_choice(PlanChoice::Freeze, kWork, kShapes),
-    of_choice(PlanChoice::Precision, kWork, kTrains),
-    of_choice(PlanChoice::ReduceDtype, kWork, kTrains),
-    of_choice(PlanChoice::OptimizerName, kWork, kTrains),
-    of_choice(PlanChoice::OptimizerImpl, kWork, kTrains),
-    of_choice(PlanChoice::OptimizerStatesName, kWork, kTrains),
-    of_choice(PlanChoice::Clip, kWork, kTrains),
-    of_choice(PlanChoice::Initialization, kWork, kPredicts),
-    of_choice(PlanChoice::Flavor, kWork, kTrains | Command::Models),
-    of_choice(PlanChoice::CrossEntropy, kWork, kPredicts),
-    of_choice(PlanChoice::AllocConf, kWork, kPredicts | Command::Replay),
-    of_choice(PlanChoice::Torch, kWork, kPredicts),
+    of_choice(planner::PlanChoice::Recipe, kWork, kShapes),
+    of_choice(planner::PlanChoice::Batch, kWork, kShapes),
+    of_choice(planner::PlanChoice::Sequence, kWork, kShapes),
+    of_choice(planner::PlanChoice::GlobalBatch, kWork, Command::Plan),
+    of_choice(planner::PlanChoice::Accumulate, kWork, kPredicts),
+    of_choice(planner::PlanChoice::SetDimension, kWork, kShapes),
+    of_choice(planner::PlanChoice::Trainable, kWork, kShapes),
+    of_choice(planner::PlanChoice::Freeze, kWork, kShapes),
+    of_choice(planner::PlanChoice::Precision, kWork, kTrains),
+    of_choice(planner::PlanChoice::ReduceDtype, kWork, kTrains),
+    of_choice(planner::PlanChoice::OptimizerName, kWork, kTrains),
+    of_choice(planner::PlanChoice::OptimizerImpl, kWork, kTrains),
+    of_choice(planner::PlanChoice::OptimizerStatesName, kWork, kTrains),
+    of_choice(planner::PlanChoice::Clip, kWork, kTrains),
+    of_choice(planner::PlanChoice::Initialization, kWork, kPredicts),
+    of_choice(planner::PlanChoice::Flavor, kWork, kTrains | Command::Models),
+    of_choice(planner::PlanChoice::CrossEntropy, kWork, kPredicts),
+    of_choice(planner::PlanChoice::AllocConf, kWork, kPredicts | Command::Replay),
+    of_choice(planner::PlanChoice::Torch, kWork, kPredicts),
 
-    of_choice(PlanChoice::Runtime, kPlan, kSearches),
-    of_choice(PlanChoice::DeepSpeedFile, kPlan, Command::Plan),
-    of_choice(PlanChoice::Strategy, kPlan, kSearches),
-    of_choice(PlanChoice::Shard, kPlan, kSearches),
-    of_choice(PlanChoice::Replicate, kPlan, kSearches),
-    of_choice(PlanChoice::Reshard, kPlan, kSearches),
-    of_choice(PlanChoice::Wrap, kPlan, kSearches),
-    of_choice(PlanChoice::WrapEnds, kPlan, kSearches),
-    of_choice(PlanChoice::Checkpoint, kPlan, kPredicts),
-    of_choice(PlanChoice::Offload, kPlan, kPredicts),
-    of_choice(PlanChoice::GradientSync, kPlan, kPredicts),
-    of_choice(PlanChoice::Prefetch, kPlan, kPredicts),
-    of_choice(PlanChoice::BackwardPrefetch, kPlan, kPredicts),
-    of_choice(PlanChoice::ReduceScatterBuffers, kPlan, kPredicts),
-    of_choice(PlanChoice::SeparateReduceScatter, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::Runtime, kPlan, kSearches),
+    of_choice(planner::PlanChoice::DeepSpeedFile, kPlan, Command::Plan),
+    of_choice(planner::PlanChoice::Strategy, kPlan, kSearches),
+    of_choice(planner::PlanChoice::Shard, kPlan, kSearches),
+    of_choice(planner::PlanChoice::Replicate, kPlan, kSearches),
+    of_choice(planner::PlanChoice::Reshard, kPlan, kSearches),
+    of_choice(planner::PlanChoice::Wrap, kPlan, kSearches),
+    of_choice(planner::PlanChoice::WrapEnds, kPlan, kSearches),
+    of_choice(planner::PlanChoice::Checkpoint, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::Offload, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::GradientSync, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::Prefetch, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::BackwardPrefetch, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::ReduceScatterBuffers, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::SeparateReduceScatter, kPlan, kPredicts),
 
     OptionInfo{Option::WorldSize, "--world-size,--num-processes", "N", "", kMachines,
                "GPUs in all, as launchers count them: up to 8 in one node, more in nodes of 8, of --gpus, or of the "
@@ -503,7 +503,7 @@ std::string_view current_name(std::string_view name, Command command) {
     if (old.name == name && old.commands.has(command)) return old.now;
   }
   // Only if the command takes it: fsdp-exec has a --checkpoint of its own, the folder.
-  const std::optional<PlanChoice> choice = choice_of_place(name);
+  const std::optional<planner::PlanChoice> choice = planner::choice_of_place(name);
   if (!choice || !info_of(*choice).commands.has(command)) return name;
   return place_of(*choice);
 }
@@ -514,4 +514,4 @@ std::optional<std::string> CommandLine::value(Option option) const {
   return given.back();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

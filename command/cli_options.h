@@ -13,7 +13,7 @@
 #include "core/base/result.h"
 #include "planner/space/plan_choices.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 enum class Command {
   Plan,
@@ -75,7 +75,7 @@ const CommandInfo& info_of(Command command);
 /// The options that make no choice of a plan. They follow the choices: `Option` is an index into both.
 enum class CommandOption : std::uint8_t {
   // The machine.
-  WorldSize = kNumPlanChoices,
+  WorldSize = planner::kNumPlanChoices,
   AtMost,
   Objective,
   Price,
@@ -174,11 +174,11 @@ enum class CommandOption : std::uint8_t {
 /// name one of each.
 class Option {
  public:
-  using enum PlanChoice;
+  using enum planner::PlanChoice;
   using enum CommandOption;
 
   // NOLINTBEGIN(google-explicit-constructor): each is an option.
-  constexpr Option(PlanChoice choice) : index_(static_cast<std::size_t>(choice)) {}
+  constexpr Option(planner::PlanChoice choice) : index_(static_cast<std::size_t>(choice)) {}
   constexpr Option(CommandOption option) : index_(static_cast<std::size_t>(option)) {}
   // NOLINTEND(google-explicit-constructor)
   /// The index in `options()`.
@@ -239,4 +239,4 @@ std::string_view current_name(std::string_view name, Command command);
 /// many or too few arguments.
 Result<CommandLine> parse_command_line(std::span<const std::string> arguments);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -12,7 +12,7 @@
 #include "core/base/nearest.h"
 #include "core/base/split.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -337,4 +337,4 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   return line;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

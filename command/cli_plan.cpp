@@ -45,7 +45,7 @@
 #include "render/train_line.h"
 #include "text/progress_line.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -86,13 +86,14 @@ std::vector<std::string> next_commands(const Output& output, const std::string& 
 }
 
 /// How to train by the plan; empty if it does not fit. `predictors`: those of the search; may be null.
-std::string train_line_of(const ResolvedRequest& request, const StepReport& report, const std::string& plan_file,
-                          Predictors* predictors, const std::optional<TrainerRelease>& wanted) {
+std::string train_line_of(const planner::ResolvedRequest& request, const StepReport& report,
+                          const std::string& plan_file, planner::Predictors* predictors,
+                          const std::optional<planner::TrainerRelease>& wanted) {
   if (report.verdict == Verdict::DoesNotFit) return {};
   if (predictors != nullptr) {
     for (const std::int64_t micro_batch : predictors->micro_batches()) {
       const Model& model = predictors->of(micro_batch).model();
-      if (model.dimensions == report.plan.dimensions) return train_line(report.plan, model, plan_file, wanted);
+      if (model.dimensions == report.plan.dimensions) return render::train_line(report.plan, model, plan_file, wanted);
     }
   }
   Workload workload = request.workload;
@@ -100,29 +101,29 @@ std::string train_line_of(const ResolvedRequest& request, const StepReport& repo
   if (!sizes) return {};
   workload.dimensions = *std::move(sizes);
   const Result<Model> model = build_model(request.spec, workload);
-  return model ? train_line(report.plan, *model, plan_file, wanted) : std::string();
+  return model ? render::train_line(report.plan, *model, plan_file, wanted) : std::string();
 }
 
 /// `no_plan_fits`: as for verdict_of.
 void print_quietly(const Output& output, const StepReport& report, bool no_plan_fits = false,
-                   const Document& further = {}) {
-  Document document = {verdict_of(report, no_plan_fits), summary_of(report)};
+                   const text::Document& further = {}) {
+  text::Document document = {render::verdict_of(report, no_plan_fits), render::summary_of(report)};
   document.insert(document.end(), further.begin(), further.end());
   output.print(document);
 }
 
 /// Only the long answers print the Pareto front.
-std::int64_t pareto_points_of(const Space& space, const Output& output) {
-  return output.quiet || (!output.verbose && output.format == Format::Table) ? 0 : space.pareto_points;
+std::int64_t pareto_points_of(const planner::Space& space, const Output& output) {
+  return output.quiet || (!output.verbose && output.format == text::Format::Table) ? 0 : space.pareto_points;
 }
 
 /// --explain explains an auto-wrap policy, and is an error without one.
 Errors check_explain(const CommandLine& line, const Output& output) {
   if (!line.has(Option::Explain)) return {};
-  const Result<Wrap> wrap = parse_wrap(line.value(Option::Wrap).value_or("blocks"));
+  const Result<planner::Wrap> wrap = planner::parse_wrap(line.value(Option::Wrap).value_or("blocks"));
   if (!wrap) return {};  // An error of the other choices.
   Errors errors;
-  if (!is_policy(*wrap)) {
+  if (!planner::is_policy(*wrap)) {
     errors.push_back({"--explain", "It says how an auto-wrap policy of PyTorch chose the units, and none does here.",
                       "Add --wrap size:100M or --wrap class:NAME. \"fsdp-plan explain PLAN\" says what sets "
                       "a plan's peak."});
@@ -134,22 +135,22 @@ Errors check_explain(const CommandLine& line, const Output& output) {
 /// The part of an answer that is printed before the search ends, and the search's predictors.
 struct Printed {
   std::size_t num_sections = 0;
-  Predictors* predictors = nullptr;           ///< May be null.
-  std::optional<TrainerRelease> wanted = {};  ///< From --for.
+  planner::Predictors* predictors = nullptr;           ///< May be null.
+  std::optional<planner::TrainerRelease> wanted = {};  ///< From --for.
 };
 
 /// The result of plan, and how to print it.
 struct PlanAnswer {
-  const SearchResult& result;
-  const ResolvedRequest& request;
+  const planner::SearchResult& result;
+  const planner::ResolvedRequest& request;
   std::function<std::string()> json;
-  Document further;  ///< The lines that --quiet prints after the plan.
-  std::function<Document(const AnswerContext&)> document;
+  text::Document further;  ///< The lines that --quiet prints after the plan.
+  std::function<text::Document(const render::AnswerContext&)> document;
   Printed printed = {};
 };
 
-AnswerContext context_of(const CommandLine& line, const Output& output, const SearchResult& result,
-                         const ResolvedRequest& request, const Printed& printed) {
+render::AnswerContext context_of(const CommandLine& line, const Output& output, const planner::SearchResult& result,
+                                 const planner::ResolvedRequest& request, const Printed& printed) {
   const std::string kept = line.value(Option::Output).value_or("");
   return {.batch_origin = request.batch_origin,
           .train = train_line_of(request, result.report, kept, printed.predictors, printed.wanted),
@@ -166,21 +167,22 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
   if (!written && answer.printed.num_sections == 0) return tl::unexpected(written.error());
   const ExitCode code = code_of(line, report);
   if (writes_to_stdout(line)) return code;
-  if (output.format == Format::Json) {
+  if (output.format == text::Format::Json) {
     output.console.out << answer.json();
   } else if (output.quiet) {
-    Document further = answer.further;
+    text::Document further = answer.further;
     // An unproven claim is among the notes, and belongs to the verdict.
     const std::string& doubt = answer.result.proof.doubt;
-    if (!doubt.empty()) further.push_back(Entry{.label = "note", .lines = {doubt}});
+    if (!doubt.empty()) further.push_back(text::Entry{.label = "note", .lines = {doubt}});
     // Settings that were not requested and are not in the verdict.
     const std::string& settings = report.plan.runtime.allocator_settings;
     if (settings != answer.request.space.base.runtime.allocator_settings) {
-      further.push_back(Entry{.label = "note", .lines = {"with " + allocator_environment(report.plan.runtime)}});
+      further.push_back(text::Entry{.label = "note", .lines = {"with " + allocator_environment(report.plan.runtime)}});
     }
     print_quietly(output, report, no_plan_fits(answer.result), further);
   } else {
-    const Document document = answer.document(context_of(line, output, answer.result, answer.request, answer.printed));
+    const text::Document document =
+        answer.document(context_of(line, output, answer.result, answer.request, answer.printed));
     const std::size_t first = answer.printed.num_sections;
     first > 0 ? output.print_from(document, first) : output.print(document);
   }
@@ -193,45 +195,51 @@ CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
   append(errors, check_explain(line, output));
   const MachineWords words = read_machine_words(line, errors);
   const std::int64_t work = work_of_effort(line, errors);
-  PlanRequest request = read_choices(words.rest, errors);
+  planner::PlanRequest request = read_choices(words.rest, errors);
   request.model = line.arguments.front();
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) {
-    request.unread.push_back(PlanChoice::Gpus);  // Prints errors of the rest of the request, but not of its machines.
-    append(errors, check_request(request, output.console.library));
+    request.unread.push_back(
+        planner::PlanChoice::Gpus);  // Prints errors of the rest of the request, but not of its machines.
+    append(errors, planner::check_request(request, output.console.library));
     return input_failure(std::move(errors));
   }
   note_decimal_sizes(line, output);
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
+  text::ProgressLine progress(output.console.err, output.err, !output.quiet, text::seconds_of_this_process,
+                              text::InPipe::Lines);
   std::string machine;
-  CompareOptions options{.objective = words.objective, .prices = words.prices, .explain = !output.quiet};
-  options.pareto_points = pareto_points_of(Space(), output);
+  planner::CompareOptions options{.objective = words.objective, .prices = words.prices, .explain = !output.quiet};
+  options.pareto_points = pareto_points_of(planner::Space(), output);
   options.search.rank = *rank;
   set_effort(work, options.search);
   options.search.counts_work_alone = line.has(Option::Effort);
-  options.search.on_progress = [&](const SearchProgress& now) { progress.show(machine + ": " + text_of(now)); };
+  options.search.on_progress = [&](const planner::SearchProgress& now) {
+    progress.show(machine + ": " + render::text_of(now));
+  };
   options.on_machine = [&](const std::string& name) { machine = name; };
-  const auto found = compare_machines(request, words.range, output.console.library, options);
+  const auto found = planner::compare_machines(request, words.range, output.console.library, options);
   progress.erase();
   if (!found) return input_failure(found.error());
 
-  return finish_plan(
-      line, output,
-      {.result = found->result,
-       .request = found->request,
-       .json = [&] { return to_json(*found); },
-       .further = {entry_of(*found, words.objective)},
-       .document =
-           [&](const AnswerContext& context) { return document_of(*found, words.objective, output.view(), context); }});
+  return finish_plan(line, output,
+                     {.result = found->result,
+                      .request = found->request,
+                      .json = [&] { return render::to_json(*found); },
+                      .further = {render::entry_of(*found, words.objective)},
+                      .document =
+                          [&](const render::AnswerContext& context) {
+                            return render::document_of(*found, words.objective, output.view(), context);
+                          }});
 }
 
 /// Whether another framework may be suggested. Not if a trainer is named, because it has its own framework.
 enum class OtherFrameworks : std::uint8_t { Suggest, LeaveOut };
 
-void keep_framework(OtherFrameworks others, SearchResult& result) {
+void keep_framework(OtherFrameworks others, planner::SearchResult& result) {
   if (others == OtherFrameworks::Suggest) return;
-  std::erase_if(result.explanation.remedies, [](const Remedy& remedy) { return remedy.change.runtime.has_value(); });
+  std::erase_if(result.explanation.remedies,
+                [](const planner::Remedy& remedy) { return remedy.change.runtime.has_value(); });
 }
 
 /// plan with several frameworks.
@@ -242,7 +250,7 @@ CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, O
   const std::int64_t work = work_of_effort(line, errors);
   CommandLine rest = without_lists(line);
   rest.values[static_cast<std::size_t>(Option::Runtime)].clear();
-  PlanRequest request = read_choices(rest, errors);
+  planner::PlanRequest request = read_choices(rest, errors);
   request.model = line.arguments.front();
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
@@ -250,22 +258,25 @@ CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, O
     errors.push_back({std::string(flag_of(Option::Runtime)), "Several machines are compared for one runtime.",
                       "Name one runtime, or one machine."});
   }
-  if (search_objective_of(line, errors) != SearchObjective::Time) {
+  if (search_objective_of(line, errors) != planner::SearchObjective::Time) {
     errors.push_back({std::string(flag_of(Option::Objective)), "Runtimes are compared by the time of a step.",
                       "Leave it out, or name one runtime."});
   }
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
+  text::ProgressLine progress(output.console.err, output.err, !output.quiet, text::seconds_of_this_process,
+                              text::InPipe::Lines);
   std::string runtime;
-  CompareRuntimesOptions options{.explain = !output.quiet};
-  options.pareto_points = pareto_points_of(Space(), output);
+  planner::CompareRuntimesOptions options{.explain = !output.quiet};
+  options.pareto_points = pareto_points_of(planner::Space(), output);
   options.search.rank = *rank;
   set_effort(work, options.search);
   options.search.counts_work_alone = line.has(Option::Effort);
-  options.search.on_progress = [&](const SearchProgress& now) { progress.show(runtime + ": " + text_of(now)); };
+  options.search.on_progress = [&](const planner::SearchProgress& now) {
+    progress.show(runtime + ": " + render::text_of(now));
+  };
   options.on_runtime = [&](Framework framework) { runtime = traits_of(framework).title; };
-  auto found = compare_runtimes(request, runtimes, output.console.library, options);
+  auto found = planner::compare_runtimes(request, runtimes, output.console.library, options);
   progress.erase();
   if (!found) return input_failure(found.error());
   keep_framework(others, found->result);
@@ -274,70 +285,74 @@ CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, O
       line, output,
       {.result = found->result,
        .request = found->request,
-       .json = [&] { return to_json(*found); },
-       .further = {entry_of(*found)},
-       .document = [&](const AnswerContext& context) { return document_of(*found, output.view(), context); }});
+       .json = [&] { return render::to_json(*found); },
+       .further = {render::entry_of(*found)},
+       .document =
+           [&](const render::AnswerContext& context) { return render::document_of(*found, output.view(), context); }});
 }
 
-constexpr EnumName<Trainer> kWantedTrainers[] = {{Trainer::Accelerate, "accelerate"},
-                                                 {Trainer::Transformers, "trainer"},
-                                                 {Trainer::Torchtitan, "torchtitan"},
-                                                 {Trainer::DeepSpeed, "deepspeed"}};
-constexpr EnumTable<Trainer> kWantedTable{"trainer", kWantedTrainers};
+constexpr EnumName<planner::Trainer> kWantedTrainers[] = {{planner::Trainer::Accelerate, "accelerate"},
+                                                          {planner::Trainer::Transformers, "trainer"},
+                                                          {planner::Trainer::Torchtitan, "torchtitan"},
+                                                          {planner::Trainer::DeepSpeed, "deepspeed"}};
+constexpr EnumTable<planner::Trainer> kWantedTable{"trainer", kWantedTrainers};
 constexpr std::string_view kByHand = "fsdp2";
 
 /// Adds options that a trainer implies, unless they are given: DeepSpeed's stages, torchtitan's model code.
-CommandLine with_implied(const CommandLine& line, std::optional<Trainer> trainer) {
+CommandLine with_implied(const CommandLine& line, std::optional<planner::Trainer> trainer) {
   CommandLine implied = line;
   const auto imply = [&](Option option, std::string_view value) {
     if (!line.has(option)) implied.values[static_cast<std::size_t>(option)] = {std::string(value)};
   };
-  if (trainer == Trainer::DeepSpeed) imply(Option::Runtime, "zero1,zero2,zero3");
-  if (trainer == Trainer::Torchtitan) imply(Option::Flavor, "torchtitan");
+  if (trainer == planner::Trainer::DeepSpeed) imply(Option::Runtime, "zero1,zero2,zero3");
+  if (trainer == planner::Trainer::Torchtitan) imply(Option::Flavor, "torchtitan");
   if (!trainer) imply(Option::Runtime, kByHand);
   return implied;
 }
 
 /// The trainer of --for; `nullopt` for FSDP2 by hand, or if it has an error, which goes to `errors`.
-std::optional<Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
+std::optional<planner::Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
   if (line.value(Option::For) == kByHand) return std::nullopt;
   return OptionReader(line, errors).choice(Option::For, kWantedTable);
 }
 
 /// The answer of one search.
-CommandResult finish_search(const CommandLine& line, const Output& output, const ResolvedRequest& request,
-                            const SearchResult& result, const Printed& printed = {}) {
+CommandResult finish_search(const CommandLine& line, const Output& output, const planner::ResolvedRequest& request,
+                            const planner::SearchResult& result, const Printed& printed = {}) {
   return finish_plan(
       line, output,
       {.result = result,
        .request = request,
-       .json = [&] { return to_json(result, &request.cluster); },
+       .json = [&] { return render::to_json(result, &request.cluster); },
        .further = {},
-       .document = [&](const AnswerContext& context) { return document_of(result, output.view(), context); },
+       .document =
+           [&](const render::AnswerContext& context) { return render::document_of(result, output.view(), context); },
        .printed = printed});
 }
 
 /// plan --for accelerate, trainer or torchtitan.
-CommandResult plan_for_trainer(const TrainerRelease& release, const CommandLine& line, const Output& output) {
+CommandResult plan_for_trainer(const planner::TrainerRelease& release, const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
-  Result<ResolvedRequest> request = read_request(line, output.console.library);
+  Result<planner::ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
-  const SearchObjective objective = search_objective_of(line, errors);
+  const planner::SearchObjective objective = search_objective_of(line, errors);
   const std::int64_t work = work_of_effort(line, errors);
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
   Errors none;  // The earlier reading reported them.
-  set_objective(objective, read_choices(line, none).choices, *request);
+  planner::set_objective(objective, read_choices(line, none).choices, *request);
   request->space.explain = !output.quiet;
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
-  SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
+  text::ProgressLine progress(output.console.err, output.err, !output.quiet, text::seconds_of_this_process,
+                              text::InPipe::Lines);
+  planner::SearchOptions options{
+      .rank = *rank, .on_progress = [&](const planner::SearchProgress& now) { progress.show(render::text_of(now)); }};
   options.larger_gpus = request->larger_gpus;
   set_effort(work, options);
   limit_by_effort_alone(line, request->space);
-  const auto result = search_for(release, *request, options);
+  const auto result = planner::search_for(release, *request, options);
   progress.erase();
   if (!result) return input_failure(result.error());
   return finish_search(line, output, *request, *result, {.wanted = release});
@@ -348,12 +363,13 @@ CommandResult plan_as_asked(const CommandLine& line, const Output& output, Other
 /// plan --for: a plan that the trainer can express.
 CommandResult plan_for(const CommandLine& line, const Output& output) {
   Errors errors;
-  const std::optional<Trainer> trainer = trainer_wanted(line, errors);
+  const std::optional<planner::Trainer> trainer = trainer_wanted(line, errors);
   const auto version = line.value(Option::TrainerVersion);
-  std::optional<TrainerRelease> release;
+  std::optional<planner::TrainerRelease> release;
   if (trainer) release = *trainer;
   if (version && trainer) {
-    const Result<TrainerRelease> found = find_release(*trainer, *version, flag_of(Option::TrainerVersion));
+    const Result<planner::TrainerRelease> found =
+        planner::find_release(*trainer, *version, flag_of(Option::TrainerVersion));
     if (!found) append(errors, found.error());
     if (found) release = *found;
   }
@@ -361,7 +377,7 @@ CommandResult plan_for(const CommandLine& line, const Output& output) {
   for (const Option option : {Option::For, Option::TrainerVersion}) {
     implied.values[static_cast<std::size_t>(option)].clear();
   }
-  const bool is_by_itself = !trainer || trainer == Trainer::DeepSpeed;
+  const bool is_by_itself = !trainer || trainer == planner::Trainer::DeepSpeed;
   if (!is_by_itself && (compares_runtimes(implied) || compares_machines(implied))) {
     errors.push_back({std::string(flag_of(Option::For)),
                       "Plans for a trainer are searched on one machine, of one runtime.",
@@ -382,35 +398,38 @@ CommandResult plan_as_asked(const CommandLine& line, const Output& output, Other
   if (compares_machines(line)) return plan_on_machines(line, output);
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
-  Result<ResolvedRequest> request = read_request(line, output.console.library);
+  Result<planner::ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
-  const SearchObjective objective = search_objective_of(line, errors);
+  const planner::SearchObjective objective = search_objective_of(line, errors);
   const std::int64_t work = work_of_effort(line, errors);
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
   Errors none;  // The earlier reading reported them.
-  set_objective(objective, read_choices(line, none).choices, *request);
+  planner::set_objective(objective, read_choices(line, none).choices, *request);
   request->space.explain = !output.quiet;
   request->space.pareto_points = pareto_points_of(request->space, output);
-  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process, InPipe::Lines);
-  SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
+  text::ProgressLine progress(output.console.err, output.err, !output.quiet, text::seconds_of_this_process,
+                              text::InPipe::Lines);
+  planner::SearchOptions options{
+      .rank = *rank, .on_progress = [&](const planner::SearchProgress& now) { progress.show(render::text_of(now)); }};
   options.larger_gpus = request->larger_gpus;
   set_effort(work, options);
   limit_by_effort_alone(line, request->space);
-  options.predictors = std::make_shared<Predictors>();
+  options.predictors = std::make_shared<planner::Predictors>();
   Printed printed{.predictors = options.predictors.get()};
   // Suggestions take longer than the verdict.
-  if (output.view().brief && output.format == Format::Table && !output.quiet && !writes_to_stdout(line)) {
-    options.on_best = [&](const SearchResult& found) {
+  if (output.view().brief && output.format == text::Format::Table && !output.quiet && !writes_to_stdout(line)) {
+    options.on_best = [&](const planner::SearchResult& found) {
       progress.erase();
-      const Document document = document_of(found, output.view(), context_of(line, output, found, *request, printed));
-      printed.num_sections = sections_of_verdict(document);
+      const text::Document document =
+          render::document_of(found, output.view(), context_of(line, output, found, *request, printed));
+      printed.num_sections = render::sections_of_verdict(document);
       output.print_up_to(document, printed.num_sections);
     };
   }
-  auto result = search(request->spec, request->workload, request->cluster, request->space, options);
+  auto result = planner::search(request->spec, request->workload, request->cluster, request->space, options);
   progress.erase();
   if (!result) return input_failure(result.error());
   keep_framework(others, *result);
@@ -433,18 +452,18 @@ CommandResult simulate_command(const CommandLine& line, const Output& output) {
   auto prediction = predict_plan_file(line, output);
   if (!prediction) return tl::unexpected(std::move(prediction).error());
   auto& [given, predictor, report] = *prediction;
-  if (output.format == Format::Json) {
-    output.console.out << to_json(report, &given.cluster);
+  if (output.format == text::Format::Json) {
+    output.console.out << render::to_json(report, &given.cluster);
   } else if (output.quiet) {
     print_quietly(output, report);
   } else {
-    const Explanation explanation{.upgrade = upgrade_note(report.plan, report, predictor)};
-    output.print(document_of(
+    const planner::Explanation explanation{.upgrade = planner::upgrade_note(report.plan, report, predictor)};
+    output.print(render::document_of(
         report, explanation, output.view(),
-        {.facts = facts_of(given.model),
+        {.facts = planner::facts_of(given.model),
          .batch_origin = {},
          .train = report.verdict == Verdict::DoesNotFit ? std::string()
-                                                        : train_line(given.file.plan, given.model, given.path),
+                                                        : render::train_line(given.file.plan, given.model, given.path),
          .commands = next_commands(output, given.path, report.verdict)}));
   }
   return code_of(line, report);
@@ -453,19 +472,19 @@ CommandResult simulate_command(const CommandLine& line, const Output& output) {
 namespace {
 
 /// explain --time: the step's time instead of its peak.
-CommandResult explain_time(const CommandLine& line, const Output& output, const RemedyRequest& request,
+CommandResult explain_time(const CommandLine& line, const Output& output, const planner::RemedyRequest& request,
                            const StepReport& report) {
-  const Result<TimeExplanation> explanation = explain_time(request);
+  const Result<planner::TimeExplanation> explanation = explain_time(request);
   if (!explanation) return input_failure(explanation.error());
   const auto written = write_plan_file(line, output, report, request.cluster);
   if (!written) return tl::unexpected(written.error());
   if (writes_to_stdout(line)) return code_of(line, report);
-  if (output.format == Format::Json) {
-    output.console.out << to_json(report, *explanation);
+  if (output.format == text::Format::Json) {
+    output.console.out << render::to_json(report, *explanation);
   } else if (output.quiet) {
     print_quietly(output, report);
   } else {
-    output.print(document_of(report, *explanation));
+    output.print(render::document_of(report, *explanation));
   }
   return code_of(line, report);
 }
@@ -477,10 +496,10 @@ CommandResult explain_command(const CommandLine& line, const Output& output) {
   if (!prediction) return tl::unexpected(std::move(prediction).error());
   auto& [given, predictor, report] = *prediction;
 
-  Candidate candidate{.plan = given.file.plan,
-                      .label = given.path,
-                      .step = report.time.step,
-                      .device_peak = report.memory.peaks.device};
+  planner::Candidate candidate{.plan = given.file.plan,
+                               .label = given.path,
+                               .step = report.time.step,
+                               .device_peak = report.memory.peaks.device};
   candidate.missing = missing_room(report.memory);
   // A remedy changes a size that the user may choose; sizes that depend on it follow.
   Workload workload = given.workload;
@@ -488,41 +507,41 @@ CommandResult explain_command(const CommandLine& line, const Output& output) {
   if (!sizes) return input_failure(sizes.error());
   workload.dimensions = *std::move(sizes);
   Errors none;  // The earlier reading reported them.
-  const PlanChoices choices = read_choices(line, none).choices;
+  const planner::PlanChoices choices = read_choices(line, none).choices;
   const Cluster& cluster = given.cluster;  // A lambda may not capture a structured binding.
-  const auto larger = [&] { return larger_gpus(choices, cluster, true, output.console.library); };
-  const RemedyRequest request{.spec = given.spec,
-                              .workload = workload,
-                              .cluster = cluster,
-                              .predictor = predictor,
-                              .best = candidate,
-                              .verdict = has_room(report) ? Verdict::Fits : Verdict::DoesNotFit,
-                              .larger_gpus = larger,
-                              .most_work = kMostWork};  // The user requested suggestions.
+  const auto larger = [&] { return planner::larger_gpus(choices, cluster, true, output.console.library); };
+  const planner::RemedyRequest request{.spec = given.spec,
+                                       .workload = workload,
+                                       .cluster = cluster,
+                                       .predictor = predictor,
+                                       .best = candidate,
+                                       .verdict = has_room(report) ? Verdict::Fits : Verdict::DoesNotFit,
+                                       .larger_gpus = larger,
+                                       .most_work = planner::kMostWork};  // The user requested suggestions.
   if (line.has(Option::Time)) return explain_time(line, output, request, report);
-  Result<std::vector<Remedy>> remedies = remedies_for(request);
+  Result<std::vector<planner::Remedy>> remedies = planner::remedies_for(request);
   if (!remedies) return input_failure(remedies.error());
-  const Explanation explanation{.binding = binding_of(report),
-                                .remedies = std::move(*remedies),
-                                .upgrade = upgrade_note(report.plan, report, predictor)};
+  const planner::Explanation explanation{.binding = planner::binding_of(report),
+                                         .remedies = std::move(*remedies),
+                                         .upgrade = planner::upgrade_note(report.plan, report, predictor)};
 
   const auto written = write_plan_file(line, output, report, given.cluster);
   if (!written) return tl::unexpected(written.error());
   if (writes_to_stdout(line)) return code_of(line, report);
-  if (output.format == Format::Json) {
-    output.console.out << to_json(report, &given.cluster, &explanation);
+  if (output.format == text::Format::Json) {
+    output.console.out << render::to_json(report, &given.cluster, &explanation);
     return code_of(line, report);
   }
   if (output.quiet) {
     print_quietly(output, report);
   } else {
-    output.print(document_of(report, explanation, output.view(),
-                             {.facts = facts_of(given.model),
-                              .batch_origin = {},
-                              .commands = {"--verbose has the rest"},
-                              .explains = true}));
+    output.print(render::document_of(report, explanation, output.view(),
+                                     {.facts = planner::facts_of(given.model),
+                                      .batch_origin = {},
+                                      .commands = {"--verbose has the rest"},
+                                      .explains = true}));
   }
   return code_of(line, report);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -20,13 +20,13 @@
 #include "planner/space/space.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
 // The plan with its model. Adds contradictions between the two to `errors`.
-Result<Given> load(const std::string& path, const std::string& library, Errors& errors) {
-  Given given;
+Result<runs::Given> load(const std::string& path, const std::string& library, Errors& errors) {
+  runs::Given given;
   given.path = path;
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored) && path != "-" && find_model_file(path, library)) {
@@ -49,26 +49,27 @@ Result<Given> load(const std::string& path, const std::string& library, Errors& 
 }
 
 /// Applies the options to the plan. The rest of the plan stays unchanged, without a search.
-void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
+void apply_what_if(const CommandLine& line, runs::Given& given, Errors& errors) {
   // The code for machines has read the machine options.
-  const PlanChoices choices =
-      read_choices(line, errors, [](PlanChoice choice) { return !is_about_machines(choice); }).choices;
+  const planner::PlanChoices choices = read_choices(line, errors, [](planner::PlanChoice choice) {
+                                         return !planner::is_about_machines(choice);
+                                       }).choices;
   Plan& plan = given.file.plan;
-  apply_work_choices(choices, plan, errors);
+  planner::apply_work_choices(choices, plan, errors);
   // A model flavor decides where the loss runs.
   apply_implementations(plan.runtime.implementations, given.workload);
   if (auto model = OptionReader(line, errors).keep(build_model(given.spec, given.workload))) {
     given.model = std::move(*model);
   }
-  if (choices.cpu_offload) apply_offload(plan, *choices.cpu_offload);
-  if (choices.gradient_sync) plan.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
+  if (choices.cpu_offload) planner::apply_offload(plan, *choices.cpu_offload);
+  if (choices.gradient_sync) plan.sync_every_micro_batch = *choices.gradient_sync == planner::GradientSync::Every;
   plan.forward_prefetch = choices.forward_prefetch.value_or(plan.forward_prefetch);
   plan.backward_prefetch = choices.backward_prefetch.value_or(plan.backward_prefetch);
   plan.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(plan.reduce_scatter_buffers);
   plan.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(plan.separate_reduce_scatter_group);
   plan.accumulation = choices.accumulation.value_or(plan.accumulation);
   if (choices.checkpoint) {
-    const auto checkpointed = checkpoint(plan, given.model, *choices.checkpoint);
+    const auto checkpointed = planner::checkpoint(plan, given.model, *choices.checkpoint);
     if (!checkpointed) append(errors, checkpointed.error());
   }
   // Under the names of the options that cause the errors.
@@ -76,14 +77,14 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
   for (Error error : check_torch(plan)) {
     const bool is_of_buffers = error.where == "reduce_scatter_buffers" && choices.reduce_scatter_buffers;
     const bool is_of_group = error.where == "separate_reduce_scatter_group" && choices.separate_reduce_scatter;
-    if (is_of_buffers) error.where = place_of(PlanChoice::ReduceScatterBuffers);
-    if (is_of_group) error.where = place_of(PlanChoice::SeparateReduceScatter);
-    if (!is_of_buffers && !is_of_group && choices.torch) error.where = place_of(PlanChoice::Torch);
+    if (is_of_buffers) error.where = place_of(planner::PlanChoice::ReduceScatterBuffers);
+    if (is_of_group) error.where = place_of(planner::PlanChoice::SeparateReduceScatter);
+    if (!is_of_buffers && !is_of_group && choices.torch) error.where = place_of(planner::PlanChoice::Torch);
     errors.push_back(std::move(error));
   }
 }
 
-Result<Cluster> machines_of(const CommandLine& line, const Given& given, const std::string& library) {
+Result<Cluster> machines_of(const CommandLine& line, const runs::Given& given, const std::string& library) {
   if (given.file.cluster) return override_machines(line, *given.file.cluster, library);
   if (names_machines(line)) return read_machines(line, library);
   return failure(given.path, "The plan does not name its machines.",
@@ -92,23 +93,23 @@ Result<Cluster> machines_of(const CommandLine& line, const Given& given, const s
 
 }  // namespace
 
-Result<Given> read_planned(const std::string& path, const std::string& library) {
+Result<runs::Given> read_planned(const std::string& path, const std::string& library) {
   Errors errors;
-  FSDP_TRY(Given given, load(path, library, errors));
+  FSDP_TRY(runs::Given given, load(path, library, errors));
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return given;
 }
 
-Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library) {
+Result<runs::Given> read_given(const CommandLine& line, const std::string& path, const std::string& library) {
   Errors errors;
-  FSDP_TRY(Given given, load(path, library, errors));
+  FSDP_TRY(runs::Given given, load(path, library, errors));
   Result<Cluster> cluster = machines_of(line, given, library);
   if (!cluster) {
     append(errors, std::move(cluster).error());
   } else if (given.file.plan.mesh.world_size() != world_size(*cluster)) {
     errors.push_back({path + ": /mesh",
                       fmt::format("The mesh has {} ranks, the machines have {}.", given.file.plan.mesh.world_size(),
-                                  counted(world_size(*cluster), "GPU")),
+                                  text::counted(world_size(*cluster), "GPU")),
                       "Plan again for these machines."});
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
@@ -118,7 +119,7 @@ Result<Given> read_given(const CommandLine& line, const std::string& path, const
 
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output, Option::Nearest});
-  Result<Given> given = read_given(line, line.arguments.front(), output.console.library);
+  Result<runs::Given> given = read_given(line, line.arguments.front(), output.console.library);
   if (!given) append(errors, std::move(given).error());
   if (given) apply_what_if(line, *given, errors);
   const auto rank = read_rank(line);
@@ -179,7 +180,7 @@ tl::expected<void, Failure> write_output_file(const CommandLine& line, const std
 }
 
 bool prints_json(const CommandLine& line, const Output& output) {
-  return output.format == Format::Json || line.value(Option::Output) == "-";
+  return output.format == text::Format::Json || line.value(Option::Output) == "-";
 }
 
 void note_decimal_sizes(const CommandLine& line, const Output& output) {
@@ -189,8 +190,8 @@ void note_decimal_sizes(const CommandLine& line, const Output& output) {
     const Result<Bytes> size = parse_size(*text, flag_of(option));
     if (!size) continue;
     output.note(fmt::format("{} {} is {} bytes, {}. Write G for powers of two.", flag_of(option), *text,
-                            grouped(size->count()), format_bytes(*size)));
+                            text::grouped(size->count()), format_bytes(*size)));
   }
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -13,17 +13,17 @@
 #include "runs/given_plan.h"
 #include "simulator/predictor.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 /// Reads a plan file, its model and its machines; options about machines change them. Errors: all faults of the
 /// files, a model or number of GPUs other than the plan's.
-Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library);
+Result<runs::Given> read_given(const CommandLine& line, const std::string& path, const std::string& library);
 
 /// The same without machines: leaves `cluster` unchanged and accepts any number of ranks.
-Result<Given> read_planned(const std::string& path, const std::string& library);
+Result<runs::Given> read_planned(const std::string& path, const std::string& library);
 
 struct PlanPrediction {
-  Given given;
+  runs::Given given;
   simulator::Predictor predictor;
   StepReport report;
 };
@@ -51,4 +51,4 @@ bool prints_json(const CommandLine& line, const Output& output);
 /// Notes once how sizes in powers of ten were read; users seldom mean them.
 void note_decimal_sizes(const CommandLine& line, const Output& output);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -33,7 +33,7 @@
 #include "runs/rehearse_report.h"
 #include "runs/rehearse_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -41,7 +41,7 @@ namespace {
 /// known.
 struct Against {
   std::optional<StepReport> report;
-  std::optional<Given> plan;
+  std::optional<runs::Given> plan;
 
   Result<StepReport> predicted(std::int64_t rank) const {
     if (report) return *report;
@@ -55,7 +55,7 @@ Result<std::optional<Against>> read_against(const CommandLine& line, const std::
   FSDP_TRY(const JsonDocument document, read_json_file(*path));
   Against against;
   if (document.root.find("mesh") != nullptr) {
-    const CommandLine counted = line.script.empty() ? line : with_counts_of(read_launch(line.script), line);
+    const CommandLine counted = line.script.empty() ? line : with_counts_of(runs::read_launch(line.script), line);
     FSDP_TRY(against.plan, read_given(counted, *path, library));
   } else {
     FSDP_TRY(against.report, read_report(document));
@@ -65,24 +65,24 @@ Result<std::optional<Against>> read_against(const CommandLine& line, const std::
 
 /// The subject of a rehearsal: a script, a plan, which is its own prediction, or a script with a plan applied.
 struct Subject {
-  RehearsalSettings settings;
-  std::optional<Given> plan;
-  std::optional<Given> applied;
+  runs::RehearsalSettings settings;
+  std::optional<runs::Given> plan;
+  std::optional<runs::Given> applied;
   std::optional<Against> against;
   std::optional<double> tolerance;
   bool is_compared_with_other = false;  // With --compare-with, not with the plan that runs.
   std::optional<std::string> batch;     // The words that set the command's batch: "--batch-size {}".
 
   /// The plan that runs, in its own model or in a script; null if there is none.
-  const Given* given() const { return plan ? &*plan : applied ? &*applied : nullptr; }
+  const runs::Given* given() const { return plan ? &*plan : applied ? &*applied : nullptr; }
 
   /// Names of terms that differ by more than their limits. If a plan runs, collectives must be equal, and memory within
   /// kPlanTolerance or the requested tolerance; otherwise only the requested tolerance applies.
   std::vector<std::string> beyond(const Comparison& comparison) const {
     std::vector<std::string> names;
     if (given() != nullptr && !is_compared_with_other) {
-      const std::vector<std::string> own = own_collectives(*given());
-      for (const ComparedTerm& term : checked(comparison, given()->cluster, tolerance, own).beyond)
+      const std::vector<std::string> own = runs::own_collectives(*given());
+      for (const ComparedTerm& term : runs::checked(comparison, given()->cluster, tolerance, own).beyond)
         names.push_back(term.name);
     } else if (tolerance) {
       for (const ComparedTerm& term : comparison.terms) {
@@ -96,8 +96,9 @@ struct Subject {
 constexpr std::int64_t kMostBatch = std::int64_t{1} << 20;
 
 /// A script: its settings, the plan to apply, and the other side of the comparison.
-std::optional<RehearsalSettings> read_script(const CommandLine& line, const std::string& library,
-                                             const RehearsalPlaces& places, Subject& subject, OptionReader& reader) {
+std::optional<runs::RehearsalSettings> read_script(const CommandLine& line, const std::string& library,
+                                                   const runs::RehearsalPlaces& places, Subject& subject,
+                                                   OptionReader& reader) {
   subject.against = reader.keep(read_against(line, library)).value_or(std::nullopt);
   subject.is_compared_with_other = line.has(Option::CompareWith);
   const std::optional<std::string> apply = line.value(Option::Apply);
@@ -112,14 +113,14 @@ std::optional<RehearsalSettings> read_script(const CommandLine& line, const std:
 }
 
 /// A plan of a captured model is rehearsed in the captured script.
-std::optional<RehearsalSettings> read_captured_script(const CommandLine& line, const std::string& library,
-                                                      const RehearsalPlaces& places, Subject& subject,
-                                                      OptionReader& reader) {
+std::optional<runs::RehearsalSettings> read_captured_script(const CommandLine& line, const std::string& library,
+                                                            const runs::RehearsalPlaces& places, Subject& subject,
+                                                            OptionReader& reader) {
   subject.applied = std::exchange(subject.plan, std::nullopt);
   const CapturedModel& captured = *subject.applied->spec.captured;
   if (line.has(Option::Python)) reader.fail(Option::Python, "The captured command names its Python.", "");
   CommandLine script = line;
-  script.script = with_batch(captured.command, captured.batch_option, batch_of(subject.applied->model));
+  script.script = runs::with_batch(captured.command, captured.batch_option, batch_of(subject.applied->model));
   if (script.script.empty()) {
     reader.fail(Option::Apply, "The capture does not say which command it was made of.",
                 "Write rehearse --apply PLAN -- COMMAND.");
@@ -131,12 +132,12 @@ std::optional<RehearsalSettings> read_captured_script(const CommandLine& line, c
 std::optional<Subject> read_subject(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader reader(line, errors);
   Subject subject;
-  const RehearsalPlaces places = rehearsal_places_of_process();
+  const runs::RehearsalPlaces places = runs::rehearsal_places_of_process();
   subject.tolerance = reader.share(Option::Tolerance);
-  std::optional<RehearsalSettings> settings;
+  std::optional<runs::RehearsalSettings> settings;
   subject.batch = line.value(Option::FindBatch);
   if (subject.batch) {
-    reader.keep(batch_words(*subject.batch, 1));
+    reader.keep(runs::batch_words(*subject.batch, 1));
     if (line.script.empty()) reader.fail(Option::FindBatch, "A plan fixes its own batch.", "Name a script, after --.");
     for (const Option one_run : {Option::Snapshot, Option::AllocatorTrace, Option::CompareWith}) {
       if (line.has(one_run)) reader.fail(one_run, "It applies to one rehearsal, and --find-batch runs many.", "");
@@ -162,16 +163,16 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
   return subject;
 }
 
-void set_plan(StepReport& report, const Given& given) {
+void set_plan(StepReport& report, const runs::Given& given) {
   report.model = given.file.plan.model;
   report.plan = given.file.plan;
 }
 
 std::string json_of_rehearsal(const StepReport& report, const Cluster* cluster, const Comparison* comparison,
-                              const BatchSearch* batches) {
+                              const runs::BatchSearch* batches) {
   ReportAdditions additions;
   if (comparison != nullptr) additions.comparison = *comparison;
-  if (batches != nullptr) add_batches(additions, *batches);
+  if (batches != nullptr) runs::add_batches(additions, *batches);
   return to_json(report, additions, cluster);
 }
 
@@ -191,8 +192,9 @@ int copy_contents(const std::string& from, const std::string& to) {
 }
 
 /// Copies the files of the reported process to the requested paths.
-Result<void> keep_files(const RehearsalSettings& settings, const StepReport& report, const std::vector<RankRun>& runs) {
-  const auto run = std::find_if(runs.begin(), runs.end(), [&](const RankRun& each) {
+Result<void> keep_files(const runs::RehearsalSettings& settings, const StepReport& report,
+                        const std::vector<runs::RankRun>& runs) {
+  const auto run = std::find_if(runs.begin(), runs.end(), [&](const runs::RankRun& each) {
     return each.job.rank == report.rehearsal->rank && each.record->memory.peaks.device == report.memory.peaks.device;
   });
   if (run == runs.end()) return {};
@@ -213,15 +215,15 @@ Result<void> keep_files(const RehearsalSettings& settings, const StepReport& rep
 struct Answer {
   const Subject& subject;
   const StepReport& report;
-  const RunFacts& facts;
+  const render::RunFacts& facts;
   const Comparison* comparison = nullptr;
-  const BatchSearch* batches = nullptr;
+  const runs::BatchSearch* batches = nullptr;
 
-  Document document(View view) const {
+  text::Document document(render::View view) const {
     std::error_code ignored;
-    Document result;
-    if (batches != nullptr) add_batches(result, *batches);
-    for (auto& part : document_of(
+    text::Document result;
+    if (batches != nullptr) runs::add_batches(result, *batches);
+    for (auto& part : render::document_of(
              report, facts,
              {.view = view, .comparison = comparison, .folder = std::filesystem::current_path(ignored).string()})) {
       result.push_back(std::move(part));
@@ -229,11 +231,11 @@ struct Answer {
     return result;
   }
 
-  Document short_document() const {
-    Document result;
-    if (batches != nullptr) add_batches(result, *batches);
-    for (Entry& entry : rehearsal_verdicts(report, comparison)) result.push_back(std::move(entry));
-    result.push_back(rehearsal_summary(report));
+  text::Document short_document() const {
+    text::Document result;
+    if (batches != nullptr) runs::add_batches(result, *batches);
+    for (text::Entry& entry : render::rehearsal_verdicts(report, comparison)) result.push_back(std::move(entry));
+    result.push_back(render::rehearsal_summary(report));
     return result;
   }
 
@@ -245,10 +247,11 @@ struct Answer {
 tl::expected<void, Failure> write_page(const CommandLine& line, const Output& output, const Answer& all) {
   const std::optional<std::string> path = line.value(Option::Html);
   if (!path) return {};
-  View view = output.view();
+  render::View view = output.view();
   view.pictures = false;
   const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
-  const auto written = write_file_atomically(*path, page_of(all.report, printable(all.document(view))), overwrite);
+  const auto written =
+      write_file_atomically(*path, render::page_of(all.report, printable(all.document(view))), overwrite);
   if (!written) return tl::unexpected(not_written(written.error(), *path, overwrite));
   return {};
 }
@@ -274,12 +277,12 @@ CommandResult answer(const CommandLine& line, const Output& output, const Answer
 /// The rehearsals of batches, and the report of the largest that fits so far, or of the first.
 class BatchTries {
  public:
-  BatchTries(const Subject& subject, const Output& output, const std::string& folder, Supervision& supervision)
+  BatchTries(const Subject& subject, const Output& output, const std::string& folder, runs::Supervision& supervision)
       : subject_(subject), output_(output), folder_(folder), supervision_(supervision) {}
 
-  std::optional<BatchTrial> operator()(std::int64_t batch) {
-    RehearsalSettings settings = subject_.settings;
-    settings.command = with_batch(std::move(settings.command), *subject_.batch, batch);
+  std::optional<runs::BatchTrial> operator()(std::int64_t batch) {
+    runs::RehearsalSettings settings = subject_.settings;
+    settings.command = runs::with_batch(std::move(settings.command), *subject_.batch, batch);
     const std::string folder = fmt::format("{}/batch-{}", folder_, batch);
     std::error_code ignored;
     std::filesystem::create_directory(folder, ignored);
@@ -293,20 +296,20 @@ class BatchTries {
       failure = runs.error();
       return std::nullopt;
     }
-    BatchTrial trial{.batch = batch, .why = runs ? "" : to_string(runs.error().errors.front())};
+    runs::BatchTrial trial{.batch = batch, .why = runs ? "" : to_string(runs.error().errors.front())};
     if (runs) look(settings, **runs, trial);
     output_.note(fmt::format("batch {}: {}", batch, text_of(trial)));
     return trial;
   }
 
   std::optional<StepReport> report;
-  RunFacts facts;
+  render::RunFacts facts;
   bool interrupted = false;
   std::optional<Failure> failure;  // Failure of the first batch, which ends the search.
 
  private:
-  void look(const RehearsalSettings& settings, const RehearsalRuns& runs, BatchTrial& trial) {
-    StepReport made = measured_report(settings, runs.runs);
+  void look(const runs::RehearsalSettings& settings, const RehearsalRuns& runs, runs::BatchTrial& trial) {
+    StepReport made = runs::measured_report(settings, runs.runs);
     made.rehearsal->unplayed = runs.unplayed;
     trial.device_peak = made.memory.peaks.device;
     trial.fits = made.verdict == Verdict::Fits && runs.unplayed.empty();
@@ -320,7 +323,7 @@ class BatchTries {
     facts = runs.facts;
   }
 
-  static std::string text_of(const BatchTrial& trial) {
+  static std::string text_of(const runs::BatchTrial& trial) {
     if (!trial.why.empty()) return trial.why;
     const std::string peak = format_bytes(trial.device_peak);
     return trial.fits ? fmt::format("fits, device peak {}.", peak) : fmt::format("out of memory, at {} so far.", peak);
@@ -329,29 +332,30 @@ class BatchTries {
   const Subject& subject_;
   const Output& output_;
   const std::string& folder_;
-  Supervision& supervision_;
+  runs::Supervision& supervision_;
   std::int64_t largest_ = 0;
 };
 
 CommandResult find_batch(const CommandLine& line, const Output& output, const Subject& subject,
-                         const std::string& folder, Supervision& supervision) {
+                         const std::string& folder, runs::Supervision& supervision) {
   BatchTries tries(subject, output, folder, supervision);
-  const BatchSearch search = find_largest_batch(std::ref(tries), kMostBatch);
+  const runs::BatchSearch search = runs::find_largest_batch(std::ref(tries), kMostBatch);
   if (tries.interrupted) return interrupted(output);
   if (tries.failure) return tl::unexpected(*tries.failure);
   return answer(line, output, {.subject = subject, .report = *tries.report, .facts = tries.facts, .batches = &search});
 }
 
 CommandResult rehearse_in(const std::string& folder, Subject subject, const CommandLine& line, const Output& output,
-                          Supervision& supervision) {
+                          runs::Supervision& supervision) {
   if (subject.plan) {
     const std::string job = folder + "/job.json";
-    const auto written = write_file_atomically(job, job_text(*subject.plan, subject.settings.steps), Overwrite::Refuse);
+    const auto written =
+        write_file_atomically(job, runs::job_text(*subject.plan, subject.settings.steps), Overwrite::Refuse);
     if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
     subject.settings.command.push_back(job);
   }
   if (subject.applied) {
-    const auto written = write_applied(subject.settings, *subject.applied, folder);
+    const auto written = runs::write_applied(subject.settings, *subject.applied, folder);
     if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
   }
   if (subject.batch) return find_batch(line, output, subject, folder, supervision);
@@ -359,9 +363,9 @@ CommandResult rehearse_in(const std::string& folder, Subject subject, const Comm
   if (!runs) return tl::unexpected(runs.error());
   if (!*runs) return interrupted(output);
 
-  StepReport report = measured_report(subject.settings, (*runs)->runs);
+  StepReport report = runs::measured_report(subject.settings, (*runs)->runs);
   report.rehearsal->unplayed = (*runs)->unplayed;
-  if (const Given* given = subject.given()) set_plan(report, *given);
+  if (const runs::Given* given = subject.given()) set_plan(report, *given);
   std::optional<Comparison> comparison;
   if (subject.against) {
     const Result<StepReport> predicted = subject.against->predicted(report.rehearsal->rank);
@@ -389,9 +393,9 @@ CommandResult rehearse_command(const CommandLine& line, const Output& output) {
   note_decimal_sizes(line, output);
   begin_progress(subject->settings);
 
-  return in_rehearsal_folder([&](const std::string& folder, Supervision& supervision) {
+  return in_rehearsal_folder([&](const std::string& folder, runs::Supervision& supervision) {
     return rehearse_in(folder, *std::move(subject), line, output, supervision);
   });
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

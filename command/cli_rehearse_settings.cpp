@@ -18,17 +18,17 @@
 #include "core/base/split.h"
 #include "runs/rehearse_plan.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
 constexpr std::string_view kDefaultGpu = "H100 SXM";
 
-std::optional<RankChoice> read_ranks(const CommandLine& line, Errors& errors) {
+std::optional<runs::RankChoice> read_ranks(const CommandLine& line, Errors& errors) {
   const std::optional<std::string> text = line.value(Option::Rank);
-  if (!text) return RankChoice{};
-  if (*text == "all") return RankChoice{.kind = RankChoice::Kind::All};
-  if (*text == "worst") return RankChoice{.kind = RankChoice::Kind::Worst};
+  if (!text) return runs::RankChoice{};
+  if (*text == "all") return runs::RankChoice{.kind = runs::RankChoice::Kind::All};
+  if (*text == "worst") return runs::RankChoice{.kind = runs::RankChoice::Kind::Worst};
   std::set<std::int64_t> numbers;
   for (const std::string_view part : split(*text, ',')) {
     const std::optional<std::int64_t> number = parse_integer(part);
@@ -39,7 +39,7 @@ std::optional<RankChoice> read_ranks(const CommandLine& line, Errors& errors) {
     }
     numbers.insert(*number);
   }
-  return RankChoice{.kind = RankChoice::Kind::Numbers, .numbers = {numbers.begin(), numbers.end()}};
+  return runs::RankChoice{.kind = runs::RankChoice::Kind::Numbers, .numbers = {numbers.begin(), numbers.end()}};
 }
 
 template <class T>
@@ -58,8 +58,8 @@ std::optional<T> one_of(const CommandLine& line, Option option,
 }
 
 /// The machines, with the launcher's numbers unless options give them.
-Result<Cluster> machines_of_script(CommandLine line, const std::string& library, RehearsalSettings& settings) {
-  const Launch& launch = settings.launch;
+Result<Cluster> machines_of_script(CommandLine line, const std::string& library, runs::RehearsalSettings& settings) {
+  const runs::Launch& launch = settings.launch;
   const auto set = [&](Option option, const std::string& text) {
     line.values[static_cast<std::size_t>(option)] = {text};
   };
@@ -85,15 +85,16 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
   return read_machines(line, library);
 }
 
-void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings, Errors& errors) {
+void read_rehearsal_options(const CommandLine& line, runs::RehearsalSettings& settings, Errors& errors) {
   OptionReader reader(line, errors);
-  settings.ranks = read_ranks(line, errors).value_or(RankChoice{});
+  settings.ranks = read_ranks(line, errors).value_or(runs::RankChoice{});
   settings.steps = reader.count(Option::Steps, 0).value_or(settings.steps);
   settings.timeout = reader.time(Option::Timeout).value_or(settings.timeout);
-  using Bound = std::optional<EventBound>;
-  settings.bound = one_of<Bound>(line, Option::RecordStream,
-                                 {{"auto", Bound()}, {"done", EventBound::Done}, {"hold", EventBound::Hold}}, errors)
-                       .value_or(Bound());
+  using Bound = std::optional<runs::EventBound>;
+  settings.bound =
+      one_of<Bound>(line, Option::RecordStream,
+                    {{"auto", Bound()}, {"done", runs::EventBound::Done}, {"hold", runs::EventBound::Hold}}, errors)
+          .value_or(Bound());
   settings.routing = one_of<std::string>(line, Option::Routing, {{"none", "none"}, {"balanced", "balanced"}}, errors)
                          .value_or("balanced");
   settings.allow_writes = line.has(Option::AllowWrites);
@@ -103,9 +104,9 @@ void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings
   settings.trace = line.value(Option::AllocatorTrace).value_or("");
 }
 
-void read_device_terms(const CommandLine& line, RehearsalSettings& settings, Errors& errors) {
+void read_device_terms(const CommandLine& line, runs::RehearsalSettings& settings, Errors& errors) {
   OptionReader reader(line, errors);
-  settings.nccl = communicators_of(settings, reader.size(Option::NcclBytes));
+  settings.nccl = runs::communicators_of(settings, reader.size(Option::NcclBytes));
   const auto& context = settings.cluster.gpu.context;
   settings.context = {"CUDA context", context.value, context.provenance, context.source};
   if (const std::optional<Bytes> given = reader.size(Option::ContextBytes)) {
@@ -122,7 +123,7 @@ void read_device_terms(const CommandLine& line, RehearsalSettings& settings, Err
 
 }  // namespace
 
-CommandLine with_counts_of(const Launch& launch, CommandLine line) {
+CommandLine with_counts_of(const runs::Launch& launch, CommandLine line) {
   const auto set = [&](Option option, std::int64_t count) {
     line.values[static_cast<std::size_t>(option)] = {fmt::format("{}", count)};
   };
@@ -131,16 +132,16 @@ CommandLine with_counts_of(const Launch& launch, CommandLine line) {
   return line;
 }
 
-Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
-                                         const RehearsalPlaces& places, const Given* applied) {
+Result<runs::RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
+                                               const runs::RehearsalPlaces& places, const runs::Given* applied) {
   Errors errors;
-  RehearsalSettings settings{.places = places, .command = line.script};
-  check_places(places, !line.has(Option::AllowWrites), errors);
+  runs::RehearsalSettings settings{.places = places, .command = line.script};
+  runs::check_places(places, !line.has(Option::AllowWrites), errors);
   OptionReader reader(line, errors);
   read_rehearsal_options(line, settings, errors);
   if (!line.script.empty()) {
-    settings.launch = read_launch(line.script);
-    settings.program = reader.keep(find_program(line.script.front(), places.path)).value_or("");
+    settings.launch = runs::read_launch(line.script);
+    settings.program = reader.keep(runs::find_program(line.script.front(), places.path)).value_or("");
   }
   std::optional<Cluster> cluster;
   if (applied != nullptr) {
@@ -159,21 +160,21 @@ Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::str
   settings.assumptions.insert(settings.assumptions.end(), settings.cluster.assumptions.begin(),
                               settings.cluster.assumptions.end());
   read_device_terms(line, settings, errors);
-  if (applied != nullptr && !line.has(Option::NcclBytes)) charge_groups(settings, *applied);
+  if (applied != nullptr && !line.has(Option::NcclBytes)) runs::charge_groups(settings, *applied);
   if (settings.counts_known) {
-    reader.keep(ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
+    reader.keep(runs::ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return settings;
 }
 
-Result<RehearsalSettings> read_plan_rehearsal(const CommandLine& line, const Given& given,
-                                              const RehearsalPlaces& places) {
+Result<runs::RehearsalSettings> read_plan_rehearsal(const CommandLine& line, const runs::Given& given,
+                                                    const runs::RehearsalPlaces& places) {
   Errors errors;
   OptionReader reader(line, errors);
-  RehearsalSettings settings{.places = places};
-  check_places(places, !line.has(Option::AllowWrites), errors);
-  settings.program = reader.keep(find_torch_python(line.value(Option::Python).value_or(""), places)).value_or("");
+  runs::RehearsalSettings settings{.places = places};
+  runs::check_places(places, !line.has(Option::AllowWrites), errors);
+  settings.program = reader.keep(runs::find_torch_python(line.value(Option::Python).value_or(""), places)).value_or("");
   settings.command = {settings.program, "-m", "fsdp_plan_runner"};
   settings.shown_command = {"python", "-m", "fsdp_plan_runner", given.path};
   settings.cluster = given.cluster;
@@ -181,10 +182,10 @@ Result<RehearsalSettings> read_plan_rehearsal(const CommandLine& line, const Giv
   settings.assumptions = given.cluster.assumptions;
   read_rehearsal_options(line, settings, errors);
   read_device_terms(line, settings, errors);
-  if (!line.has(Option::NcclBytes)) charge_groups(settings, given);
-  reader.keep(ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
+  if (!line.has(Option::NcclBytes)) runs::charge_groups(settings, given);
+  reader.keep(runs::ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return settings;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

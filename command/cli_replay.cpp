@@ -15,18 +15,19 @@
 #include "render/render_replay.h"
 #include "replay/replay_snapshot_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
 /// The changes of the command line; `nullopt` if there are none.
-std::optional<ReplayRequest> read_request(const CommandLine& line, const Recording& recording, Errors& errors) {
+std::optional<replay::ReplayRequest> read_request(const CommandLine& line, const replay::Recording& recording,
+                                                  Errors& errors) {
   const std::optional<std::string> settings = line.value(Option::AllocConf);
   OptionReader reader(line, errors);
   const std::optional<Bytes> memory = reader.size(Option::DeviceMemory);
-  ReplayRequest request = as_recorded(recording);
+  replay::ReplayRequest request = replay::as_recorded(recording);
   if (settings) {
-    request.settings_text = without_blanks(*settings);
+    request.settings_text = replay::without_blanks(*settings);
     const Result<simulator::AllocatorSettings> read = simulator::parse_allocator_settings(*settings);
     if (read) request.settings = *read;
     for (const Error& error : read ? Errors() : read.error()) {
@@ -39,7 +40,7 @@ std::optional<ReplayRequest> read_request(const CommandLine& line, const Recordi
 }
 
 /// The text with the headers of another device and other settings, which makes it a trace of the replay.
-std::string with_headers(std::string_view text, const ReplayRequest& request) {
+std::string with_headers(std::string_view text, const replay::ReplayRequest& request) {
   std::string changed = fmt::format("!device_bytes {}\n", request.device.total.count());
   if (!request.settings_text.empty()) changed += fmt::format("!config {}\n", request.settings_text);
   while (!text.empty()) {
@@ -52,7 +53,8 @@ std::string with_headers(std::string_view text, const ReplayRequest& request) {
   return changed;
 }
 
-void print_trace(const Recording& recording, const std::optional<ReplayRequest>& request, std::ostream& out) {
+void print_trace(const replay::Recording& recording, const std::optional<replay::ReplayRequest>& request,
+                 std::ostream& out) {
   if (!request) {
     out << simulator::replay_to_text(recording.trace, recording.text);
   } else {
@@ -66,31 +68,32 @@ void print_trace(const Recording& recording, const std::optional<ReplayRequest>&
 CommandResult replay_command(const CommandLine& line, const Output& output) {
   Errors errors;
   // Checks the options even if the file is unreadable.
-  Result<Recording> recording = read_recording(line.arguments.front());
+  Result<replay::Recording> recording = replay::read_recording(line.arguments.front());
   if (!recording) errors = recording.error();
-  std::optional<ReplayRequest> request = read_request(line, recording ? *recording : Recording(), errors);
+  std::optional<replay::ReplayRequest> request =
+      read_request(line, recording ? *recording : replay::Recording(), errors);
   if (!errors.empty()) return input_failure(std::move(errors));
 
-  if (output.format == Format::Trace) {
+  if (output.format == text::Format::Trace) {
     print_trace(*recording, request, output.console.out);
     return kExitYes;
   }
-  ReplayAnswer answer{.recording = *recording,
-                      .as_was = as_recorded(*recording),
-                      .recorded = replay(*recording, as_recorded(*recording)),
-                      .request = std::move(request),
-                      .replayed = std::nullopt,
-                      .knows_device = recording->knows_device || line.has(Option::DeviceMemory)};
-  if (answer.request) answer.replayed = replay(*recording, *answer.request);
-  if (output.format == Format::Json) {
+  render::ReplayAnswer answer{.recording = *recording,
+                              .as_was = replay::as_recorded(*recording),
+                              .recorded = replay::replay(*recording, replay::as_recorded(*recording)),
+                              .request = std::move(request),
+                              .replayed = std::nullopt,
+                              .knows_device = recording->knows_device || line.has(Option::DeviceMemory)};
+  if (answer.request) answer.replayed = replay::replay(*recording, *answer.request);
+  if (output.format == text::Format::Json) {
     output.console.out << to_json(answer);
   } else if (output.quiet) {
-    output.print({replay_verdict(answer)});
+    output.print({render::replay_verdict(answer)});
   } else {
     std::error_code ignored;
-    output.print(document_of(answer, output.view(), std::filesystem::current_path(ignored).string()));
+    output.print(render::document_of(answer, output.view(), std::filesystem::current_path(ignored).string()));
   }
   return answer.answer().first_refusal ? kExitNo : kExitYes;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

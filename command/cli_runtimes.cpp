@@ -8,7 +8,7 @@
 #include "core/plan/plan_names.h"
 #include "render/read_value.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -31,11 +31,11 @@ std::vector<Framework> runtimes_of(const CommandLine& line, Errors& errors) {
     return runtimes;
   }
   for (const std::string_view part : split(text, ',')) {
-    const Result<Framework> framework = read_runtime(part, flag_of(Option::Runtime));
+    const Result<Framework> framework = render::read_runtime(part, flag_of(Option::Runtime));
     if (framework) add(*framework);
     if (!framework) append(errors, framework.error());
   }
   return runtimes;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

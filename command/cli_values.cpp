@@ -4,18 +4,18 @@
 
 #include "core/base/parse_units.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 std::optional<std::int64_t> OptionReader::count(Option option, std::int64_t min) {
   const std::optional<std::string> text = line_.value(option);
   if (!text) return std::nullopt;
-  return keep(read_count(*text, flag_of(option), min));
+  return keep(render::read_count(*text, flag_of(option), min));
 }
 
 std::optional<double> OptionReader::number(Option option) {
   const std::optional<std::string> text = line_.value(option);
   if (!text) return std::nullopt;
-  return keep(read_number_above_zero(*text, flag_of(option)));
+  return keep(render::read_number_above_zero(*text, flag_of(option)));
 }
 
 std::optional<Bytes> OptionReader::size(Option option) {
@@ -47,11 +47,11 @@ std::optional<Seconds> OptionReader::time(Option option) {
 std::optional<bool> OptionReader::yes_or_no(Option option) {
   const std::optional<std::string> text = line_.value(option);
   if (!text) return std::nullopt;
-  return keep(read_yes_or_no(*text, flag_of(option)));
+  return keep(render::read_yes_or_no(*text, flag_of(option)));
 }
 
 void OptionReader::fail(Option option, std::string what, std::string hint) {
   errors_.push_back({std::string(flag_of(option)), std::move(what), std::move(hint)});
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

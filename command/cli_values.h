@@ -15,7 +15,7 @@
 #include "core/base/units.h"
 #include "render/read_value.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 class OptionReader {
  public:
@@ -38,7 +38,7 @@ class OptionReader {
   std::optional<E> choice(Option option, const EnumTable<E>& table) {
     const std::optional<std::string> text = line_.value(option);
     if (!text) return std::nullopt;
-    return keep(read_name(*text, table, flag_of(option)));
+    return keep(render::read_name(*text, table, flag_of(option)));
   }
 
   /// The value of a result, or its errors on the list.
@@ -56,4 +56,4 @@ class OptionReader {
   Errors& errors_;
 };
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -31,7 +31,7 @@
 #include "runs/rehearse_settings.h"
 #include "simulator/predictor.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -57,11 +57,11 @@ void refuse_what_is_of_other_runs(const CommandLine& line, OptionReader& reader)
 }
 
 struct ProofRun {
-  Given given;
+  runs::Given given;
   std::string program;  ///< fsdp-exec.
   std::string torch;    ///< A Python with torch; may be empty.
   std::string why_no_torch;
-  RehearsalPlaces places;
+  runs::RehearsalPlaces places;
   std::string folder;
   std::int64_t steps = kProofSteps;
   std::int64_t seed = 0;
@@ -76,8 +76,8 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
   proof.seed = reader.count(Option::Seed, 0).value_or(0);
   proof.timeout = reader.time(Option::Timeout).value_or(Seconds(kDefaultTimeoutSeconds)).count();
   const auto gpus = reader.count(Option::Gpus);
-  proof.program = reader.keep(find_executor()).value_or("");
-  proof.places = rehearsal_places_of_process();
+  proof.program = reader.keep(runs::find_executor()).value_or("");
+  proof.places = runs::rehearsal_places_of_process();
   auto given = reader.keep(read_planned(line.arguments.front(), library));
   if (!given) return std::nullopt;
   proof.given = *std::move(given);
@@ -90,7 +90,7 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
                 fmt::format("Plan again with --gpus {}, or leave it out.", *gpus));
   }
   // Without PyTorch all but its own trials can run; a named Python has to work.
-  Result<std::string> torch = find_torch_python(line.value(Option::Python).value_or(""), proof.places);
+  Result<std::string> torch = runs::find_torch_python(line.value(Option::Python).value_or(""), proof.places);
   if (torch) {
     proof.torch = *std::move(torch);
   } else if (line.has(Option::Python)) {
@@ -133,11 +133,11 @@ std::string request_text(const ProofRun& proof, bool is_predicted) {
   writer.member("timeout_seconds", proof.timeout);
   writer.member("is_predicted", is_predicted);
   const Gpu& gpu = proof.given.cluster.gpu;
-  writer.member("planned_card", is_predicted ? driver_name(gpu) : std::string());
+  writer.member("planned_card", is_predicted ? runs::driver_name(gpu) : std::string());
   // All names that a driver may use.
   std::vector<std::string> names;
   if (is_predicted) names = gpu.aliases;
-  if (is_predicted) names.insert(names.end(), {gpu.name, driver_name(gpu)});
+  if (is_predicted) names.insert(names.end(), {gpu.name, runs::driver_name(gpu)});
   writer.member("names_of_planned_card", names);
   writer.end_object();
   return std::move(writer).take();
@@ -156,23 +156,23 @@ Result<void> write_request(const ProofRun& proof) {
   if (is_predicted) {
     simulator::Predictor predictor(proof.given.model, proof.given.cluster);
     FSDP_TRY(const StepReport predicted, predictor.report(proof.given.file.plan, 0));
-    if (auto done = write("predicted.json", to_json(predicted, &proof.given.cluster)); !done) return done;
+    if (auto done = write("predicted.json", render::to_json(predicted, &proof.given.cluster)); !done) return done;
   }
-  if (auto done = write("job.json", job_text(proof.given, proof.steps)); !done) return done;
+  if (auto done = write("job.json", runs::job_text(proof.given, proof.steps)); !done) return done;
   return write("request.json", request_text(proof, is_predicted));
 }
 
 /// Prints the trials' messages as they come. Returns the exit code of fsdp_proof; negative if interrupted.
-Result<int> run_trials(const ProofRun& proof, const Output& output, Supervision& supervision) {
+Result<int> run_trials(const ProofRun& proof, const Output& output, runs::Supervision& supervision) {
   const std::string log = proof.folder + "/log";
-  ChildCommand command{.words = {proof.torch.empty() ? "python3" : proof.torch, "-B", "-m", "fsdp_proof",
-                                 proof.folder + "/request.json"},
-                       .output = log};
+  runs::ChildCommand command{.words = {proof.torch.empty() ? "python3" : proof.torch, "-B", "-m", "fsdp_proof",
+                                       proof.folder + "/request.json"},
+                             .output = log};
   command.environment = {{"PYTHONPATH", proof.places.python}, {"PYTHONUNBUFFERED", "1"}};
-  FSDP_TRY(ChildProcess process, ChildProcess::start(command));
+  FSDP_TRY(runs::ChildProcess process, runs::ChildProcess::start(command));
   std::streamoff shown = 0;
   const auto show = [&] {
-    const std::string text = output_from(log, shown);
+    const std::string text = runs::output_from(log, shown);
     const std::size_t whole = text.rfind('\n') + 1;
     if (!output.quiet) output.console.err << text.substr(0, whole) << std::flush;
     shown += static_cast<std::streamoff>(whole);
@@ -199,13 +199,13 @@ CommandResult proof_command(const CommandLine& line, const Output& output) {
   if (!errors.empty() || !proof) return input_failure(std::move(errors));
   const Result<void> written = write_request(*proof);
   if (!written) return input_failure(written.error());
-  Supervision supervision;
+  runs::Supervision supervision;
   const Result<int> code = run_trials(*proof, output, supervision);
   supervision.kill_descendants();
   if (!code) return tl::unexpected(Failure{code.error(), kExitRun});
   if (*code < 0) return interrupted(output);
-  if (*code == kExitInput) return input_failure({{"", output_from(proof->folder + "/problem"), ""}});
-  const std::string json = output_from(proof->folder + "/proof.json");
+  if (*code == kExitInput) return input_failure({{"", runs::output_from(proof->folder + "/problem"), ""}});
+  const std::string json = runs::output_from(proof->folder + "/proof.json");
   if (json.empty() || (*code != kExitYes && *code != kExitNo)) {
     return tl::unexpected(
         Failure{{{proof->folder + "/log", "The trials have ended without a result.", "It says why."}}, kExitRun});
@@ -213,9 +213,9 @@ CommandResult proof_command(const CommandLine& line, const Output& output) {
   if (prints_json(line, output)) {
     output.console.out << json;
   } else {
-    output.console.out << output_from(proof->folder + "/verdict");
+    output.console.out << runs::output_from(proof->folder + "/verdict");
   }
   return *code == kExitYes ? kExitYes : kExitNo;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -5,7 +5,7 @@
 
 #include "command/cli_commands.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 /// Writes a request, runs it with python/fsdp_proof, and reports how it ended. The folder of --run-dir then has
 /// proof.json and proof.html. Returns 0 if the plan is proven, 1 if not, or if it ran on the stub GPU. Errors: those of
@@ -13,4 +13,4 @@ namespace fsdp::planner {
 /// program.
 CommandResult proof_command(const CommandLine& line, const Output& output);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -16,7 +16,7 @@
 #include "runs/framework_run.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 namespace {
 
@@ -27,11 +27,11 @@ Result<void> fill_folder(const std::string& folder, const Executed& executed) {
     return write_file_atomically(folder + "/" + name, text, Overwrite::Allow);
   };
   if (auto written = write("plan.json", to_text(executed.given.file)); !written) return written;
-  if (auto written = write("predicted.json", to_json(executed.predicted, &executed.given.cluster)); !written) {
+  if (auto written = write("predicted.json", render::to_json(executed.predicted, &executed.given.cluster)); !written) {
     return written;
   }
   FSDP_TRY(const simulator::StepCurves curves, executed.predictor.curves(executed.plan, executed.rank));
-  return write("predicted-trace.json", to_chrome_trace(trace_of(executed.predicted, curves, executed.rank)));
+  return write("predicted-trace.json", to_chrome_trace(replay::trace_of(executed.predicted, curves, executed.rank)));
 }
 
 std::string milliseconds(Seconds time) {
@@ -69,10 +69,10 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
     if (auto written = write_file_atomically(*path, trace, overwrite); !written) return written;
   }
   // Another framework's own run does not report its compute time, so no calibration can be learned from it.
-  const bool is_learned_from = framework_trainer(executed.plan.runtime.framework).is_fsdp_exec;
+  const bool is_learned_from = runs::framework_trainer(executed.plan.runtime.framework).is_fsdp_exec;
   if (const auto path = line.value(Option::Calibration); path && is_learned_from) {
-    FSDP_TRY(Calibration learned, calibrate(executed.given.model, executed.given.file.plan, executed.given.cluster,
-                                            executed.predicted.time, executed.measured));
+    FSDP_TRY(Calibration learned, runs::calibrate(executed.given.model, executed.given.file.plan,
+                                                  executed.given.cluster, executed.predicted.time, executed.measured));
     learned.workspaces = executed.workspaces;
     if (executed.calibration) learned.workspaces.add(executed.calibration->workspaces);
     return write_file_atomically(*path, to_text(learned), Overwrite::Allow);
@@ -80,34 +80,35 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
   return {};
 }
 
-void add_calibration(Document& document, const Executed& executed) {
+void add_calibration(text::Document& document, const Executed& executed) {
   const MachineTables* tables = executed.given.cluster.gpu.machine.of_ranks(executed.given.file.plan.mesh.world_size());
   if (!executed.calibration && tables == nullptr) return;
-  Table table{.name = "times",
-              .columns = {{"time", "time"},
-                          {"predicted", "predicted", true},
-                          {"measured", "measured", true},
-                          {"relative", "relative", true}}};
-  for (const TimeResidual& time : compare_times(executed.predicted.time, executed.measured.time)) {
+  text::Table table{.name = "times",
+                    .columns = {{"time", "time"},
+                                {"predicted", "predicted", true},
+                                {"measured", "measured", true},
+                                {"relative", "relative", true}}};
+  for (const TimeResidual& time : runs::compare_times(executed.predicted.time, executed.measured.time)) {
     const double relative = time.measured > Seconds(0) ? time.predicted / time.measured - 1 : 0;
     table.rows.push_back({time.term, milliseconds(time.predicted), milliseconds(time.measured),
                           time.measured > Seconds(0) ? fmt::format("{:+.1f} %", relative * 100) : "none measured"});
   }
   document.push_back(std::move(table));
-  if (tables != nullptr) document.push_back(Entry{.label = "times", .lines = {"predicted as " + describe(*tables)}});
+  if (tables != nullptr)
+    document.push_back(text::Entry{.label = "times", .lines = {"predicted as " + describe(*tables)}});
   if (!executed.calibration) return;
   const Calibration& used = *executed.calibration;
   std::vector<std::string> lines = {used.source};
   if (used.device != executed.measured.gpu || used.ranks != executed.given.file.plan.mesh.world_size()) {
     lines.push_back(fmt::format("It is of {} with {}, and this run was on {}.", used.device,
-                                counted(used.ranks, "rank"), executed.measured.gpu));
+                                text::counted(used.ranks, "rank"), executed.measured.gpu));
   }
   const std::string& here = executed.workspaces.measured_on;
   if (!used.workspaces.empty() && here != used.workspaces.measured_on) {
     lines.push_back(
         fmt::format("What its kernels take is that of {}, and this is {}.", used.workspaces.measured_on, here));
   }
-  document.push_back(Entry{.label = "calibrated", .lines = std::move(lines)});
+  document.push_back(text::Entry{.label = "calibrated", .lines = std::move(lines)});
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

@@ -14,7 +14,7 @@
 #include "simulator/predictor.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 /// The path of rank 0's kernel measurements in the folder of a run.
 std::string workspaces_file(const std::string& folder);
@@ -25,7 +25,7 @@ Result<KernelWorkspaces> read_workspaces(const std::string& folder);
 
 /// One rank of an execution, predicted and measured.
 struct Executed {
-  const Given& given;               ///< With the machines before calibration.
+  const runs::Given& given;         ///< With the machines before calibration.
   simulator::Predictor& predictor;  ///< The predictor of `predicted`: calibrated if a calibration is given.
   const Plan& plan;                 ///< The predicted plan.
   const StepReport& predicted;
@@ -43,6 +43,6 @@ Result<std::optional<Calibration>> read_calibration(const CommandLine& line);
 Result<void> keep_results(const CommandLine& line, const std::string& folder, const Executed& executed);
 
 /// The measured times beside the predicted ones if a calibration was used, and the origin of that calibration.
-void add_calibration(Document& document, const Executed& executed);
+void add_calibration(text::Document& document, const Executed& executed);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

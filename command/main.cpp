@@ -26,17 +26,17 @@ void keep_freed_memory() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using fsdp::planner::Console;
+  using fsdp::command::Console;
   keep_freed_memory();
   const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-  Console console = fsdp::planner::console_of_process(std::cout, std::cerr);
+  Console console = fsdp::command::console_of_process(std::cout, std::cerr);
   try {
-    const int code = fsdp::planner::run(arguments, console);
+    const int code = fsdp::command::run(arguments, console);
     std::cout.flush();
     // A reader that closed the pipe has seen enough; a full disk is an error.
-    return std::cout.good() ? code : fsdp::planner::kExitRun;
+    return std::cout.good() ? code : fsdp::command::kExitRun;
   } catch (const std::exception& error) {
     std::cerr << "error: the program failed: " << error.what() << "\n";
-    return fsdp::planner::kExitRun;
+    return fsdp::command::kExitRun;
   }
 }

@@ -11,27 +11,27 @@
 #include "render/render_rehearsal.h"
 #include "runs/rehearse_run.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 
 /// Runs a function that rehearses in a folder of its own. The folder and all started processes go away whatever
 /// happens.
 CommandResult in_rehearsal_folder(
-    const std::function<CommandResult(const std::string& folder, Supervision& supervision)>& run);
+    const std::function<CommandResult(const std::string& folder, runs::Supervision& supervision)>& run);
 
 /// Empties the file of `RehearsalSettings::progress`, to which all runs of a command add their lines.
-void begin_progress(const RehearsalSettings& settings);
+void begin_progress(const runs::RehearsalSettings& settings);
 
 struct RehearsalRuns {
-  std::vector<RankRun> runs;  ///< At least one; all have results.
+  std::vector<runs::RankRun> runs;  ///< At least one; all have results.
   std::vector<UnplayedRank> unplayed;
-  RunFacts facts;
+  render::RunFacts facts;
 };
 
 /// Runs the requested ranks, and at the other bound those whose figures depend on event timing. Prints progress and
 /// the output of a script without a result on the error stream. `nullopt` if the user stopped it; the known facts are
 /// then printed. Error: why a rank has no result.
-tl::expected<std::optional<RehearsalRuns>, Failure> rehearse_all(const RehearsalSettings& settings,
+tl::expected<std::optional<RehearsalRuns>, Failure> rehearse_all(const runs::RehearsalSettings& settings,
                                                                  const Output& output, const std::string& folder,
-                                                                 Supervision& supervision);
+                                                                 runs::Supervision& supervision);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

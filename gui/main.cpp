@@ -112,11 +112,11 @@ struct Asked {
 /// Reads the options of the plan after those of the window. Prints what is wrong and returns the exit code; nullopt if
 /// nothing is.
 std::optional<int> read_options(const QCommandLineParser& parser, const QCommandLineOption& objective,
-                                const fsdp::planner::ChoiceTexts& texts, Asked& asked) {
+                                const fsdp::render::ChoiceTexts& texts, Asked& asked) {
   asked.options.texts = texts;
   if (parser.isSet(objective)) {
-    const auto read = fsdp::planner::read_name(parser.value(objective).toStdString(),
-                                               fsdp::planner::kSearchObjectiveTable, "--objective");
+    const auto read = fsdp::render::read_name(parser.value(objective).toStdString(),
+                                              fsdp::planner::kSearchObjectiveTable, "--objective");
     if (!read) return input_error(read.error());
     asked.options.objective = *read;
   }
@@ -165,7 +165,7 @@ std::optional<int> read_command_line(Asked& asked) {
   parser.addOptions({objective, screenshot, theme, scale, size, view, measured, baseline, searching, palette});
   std::vector<std::string> words;
   for (const QString& word : QApplication::arguments().mid(1)) words.push_back(word.toStdString());
-  const auto choices = fsdp::planner::take_choices(words);
+  const auto choices = fsdp::render::take_choices(words);
   if (!choices) return input_error(choices.error());
   QStringList rest = {QApplication::arguments().value(0)};
   for (const std::string& word : choices->rest) rest << QString::fromStdString(word);

@@ -10,7 +10,7 @@
 #include "render/trainer_notes.h"
 #include "text/source_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -54,7 +54,8 @@ std::string command_of(const TrainerConfig& config) {
 }
 
 void add_wrapping(const TrainerConfig& config, std::vector<std::string>& lines) {
-  const std::optional<WrapPolicy> policy = wrap_policy_of(config.release, config.said.plan, config.model);
+  const std::optional<planner::WrapPolicy> policy =
+      planner::wrap_policy_of(config.release, config.said.plan, config.model);
   if (policy->more_than) {
     lines.emplace_back("  fsdp_auto_wrap_policy: SIZE_BASED_WRAP");
     lines.push_back(fmt::format("  fsdp_min_num_params: {}", *policy->more_than));
@@ -63,7 +64,7 @@ void add_wrapping(const TrainerConfig& config, std::vector<std::string>& lines) 
   } else {
     lines.emplace_back("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
     const std::string classes = fmt::format("{}", fmt::join(policy->classes, ","));
-    lines.push_back(fmt::format("  fsdp_transformer_layer_cls_to_wrap: {}", yaml_text(classes)));
+    lines.push_back(fmt::format("  fsdp_transformer_layer_cls_to_wrap: {}", text::yaml_text(classes)));
   }
 }
 
@@ -88,7 +89,7 @@ void add_flat(const TrainerConfig& config, std::vector<std::string>& lines) {
   const Plan& plan = config.said.plan;
   lines.insert(lines.end(), {"fsdp_config:", "  fsdp_version: 1"});
   add_wrapping(config, lines);
-  lines.insert(lines.end(), {fmt::format("  fsdp_sharding_strategy: {}", flat_strategy_of(plan)),
+  lines.insert(lines.end(), {fmt::format("  fsdp_sharding_strategy: {}", planner::flat_strategy_of(plan)),
                              fmt::format("  fsdp_backward_prefetch: {}", backward_prefetch_of(plan)),
                              fmt::format("  fsdp_forward_prefetch: {}", plan.fsdp1.forward_prefetch),
                              fmt::format("  fsdp_use_orig_params: {}", plan.fsdp1.use_orig_params),
@@ -106,7 +107,7 @@ std::string accelerate_yaml(const TrainerConfig& config) {
   for (std::string& line : lines_of("What this file cannot express, and the script must do:", duties_of_loop(config))) {
     notes.push_back(std::move(line));
   }
-  std::vector<std::string> lines = as_comments(notes);
+  std::vector<std::string> lines = text::as_comments(notes);
   lines.insert(lines.end(), {"compute_environment: LOCAL_MACHINE", "distributed_type: FSDP",
                              fmt::format("num_machines: {}", config.cluster.nodes),
                              fmt::format("num_processes: {}  # on all machines together", plan.mesh.world_size()),
@@ -123,9 +124,9 @@ std::string accelerate_yaml(const TrainerConfig& config) {
   }
   lines.insert(lines.end(), {"fsdp_config:", "  fsdp_version: 2"});
   add_wrapping(config, lines);
-  lines.insert(lines.end(),
-               {fmt::format("  fsdp_reshard_after_forward: {}", *reshard_of_all(config.release, plan, config.model)),
-                fmt::format("  fsdp_offload_params: {}", plan.cpu_offload)});
+  lines.insert(lines.end(), {fmt::format("  fsdp_reshard_after_forward: {}",
+                                         *planner::reshard_of_all(config.release, plan, config.model)),
+                             fmt::format("  fsdp_offload_params: {}", plan.cpu_offload)});
   if (!plan.checkpointing.entries.empty()) {
     lines.emplace_back(kNotRecomputed);
   }
@@ -134,4 +135,4 @@ std::string accelerate_yaml(const TrainerConfig& config) {
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -9,18 +9,18 @@
 #include "core/base/split.h"
 #include "planner/space/choice_table.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
 /// The option in a word, "--gpus" or "--gpus=4"; null if there is none.
-const ChoiceRow* option_of_word(std::string_view word) {
+const planner::ChoiceRow* option_of_word(std::string_view word) {
   const std::string_view name = word.substr(0, word.find('='));
-  for (const ChoiceRow& option : kChoiceRows) {
+  for (const planner::ChoiceRow& option : planner::kChoiceRows) {
     const std::vector<std::string_view> names = split(option.names, ',');
     if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
   }
-  const std::optional<PlanChoice> former = choice_of_place(name);
+  const std::optional<planner::PlanChoice> former = planner::choice_of_place(name);
   return former ? &row_of(*former) : nullptr;
 }
 
@@ -34,7 +34,7 @@ Result<ChoiceWords> take_choices(std::span<const std::string> words) {
   ChoiceWords taken;
   Errors errors;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const ChoiceRow* option = option_of_word(words[i]);
+    const planner::ChoiceRow* option = option_of_word(words[i]);
     if (option == nullptr) {
       taken.rest.push_back(words[i]);
       continue;
@@ -55,4 +55,4 @@ Result<ChoiceWords> take_choices(std::span<const std::string> words) {
   return taken;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -10,10 +10,10 @@
 #include "core/base/result.h"
 #include "planner/space/plan_choices.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// The choices of a plan from options: the texts of each choice that is made.
-using ChoiceTexts = std::map<PlanChoice, std::vector<std::string>>;
+using ChoiceTexts = std::map<planner::PlanChoice, std::vector<std::string>>;
 
 struct ChoiceWords {
   ChoiceTexts texts;
@@ -24,4 +24,4 @@ struct ChoiceWords {
 /// counts once and is given twice.
 Result<ChoiceWords> take_choices(std::span<const std::string> words);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -15,18 +15,20 @@
 #include "planner/space/choice_table.h"
 #include "render/read_value.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
-constexpr EnumName<Precision> kPrecisions[] = {
-    {Precision::BFloat16, "bf16"},           {Precision::Mixed, "mixed"},  {Precision::Float16, "fp16"},
-    {Precision::MixedFloat16, "fp16_mixed"}, {Precision::Float32, "fp32"}, {Precision::Mixed, "bf16_mixed"},
+constexpr EnumName<planner::Precision> kPrecisions[] = {
+    {planner::Precision::BFloat16, "bf16"}, {planner::Precision::Mixed, "mixed"},
+    {planner::Precision::Float16, "fp16"},  {planner::Precision::MixedFloat16, "fp16_mixed"},
+    {planner::Precision::Float32, "fp32"},  {planner::Precision::Mixed, "bf16_mixed"},
 };
-constexpr EnumTable<Precision> kPrecisionTable{"precision", kPrecisions};
+constexpr EnumTable<planner::Precision> kPrecisionTable{"precision", kPrecisions};
 
-constexpr EnumName<GradientSync> kGradientSyncs[] = {{GradientSync::Every, "every"}, {GradientSync::Last, "last"}};
-constexpr EnumTable<GradientSync> kGradientSyncTable{"way to reduce gradients", kGradientSyncs};
+constexpr EnumName<planner::GradientSync> kGradientSyncs[] = {{planner::GradientSync::Every, "every"},
+                                                              {planner::GradientSync::Last, "last"}};
+constexpr EnumTable<planner::GradientSync> kGradientSyncTable{"way to reduce gradients", kGradientSyncs};
 
 /// Any integer: the cluster reports machines without GPUs itself.
 Result<int> read_small_count(std::string_view text, std::string_view where) {
@@ -43,10 +45,10 @@ Result<Dtype> read_dtype(std::string_view text, std::string_view where) {
                  "Write float32, bfloat16 or float16.");
 }
 
-Result<GradientClipping> read_clipping(std::string_view text, std::string_view where) {
-  if (text == "none") return GradientClipping{};
+Result<planner::GradientClipping> read_clipping(std::string_view text, std::string_view where) {
+  if (text == "none") return planner::GradientClipping{};
   FSDP_TRY(const double norm, read_number_above_zero(text, where));
-  return GradientClipping{norm};
+  return planner::GradientClipping{norm};
 }
 
 Result<double> read_share(const std::string& text, std::string_view where) {
@@ -117,10 +119,10 @@ constexpr OtherName kOtherPrecisions[] = {{"fp8", kNoFloat8},
                                           {"nf4", kNoFloat8},
                                           {"amp", "Write mixed, or fp16-mixed."}};
 
-Result<OffloadChoice> read_offload(const std::string& text, std::string_view where) {
-  if (text == "nvme") return OffloadChoice(true, true);
-  if (text == "cpu") return OffloadChoice(true);
-  if (const Result<bool> is_on = read_yes_or_no(text, where)) return OffloadChoice(*is_on);
+Result<planner::OffloadChoice> read_offload(const std::string& text, std::string_view where) {
+  if (text == "nvme") return planner::OffloadChoice(true, true);
+  if (text == "cpu") return planner::OffloadChoice(true);
+  if (const Result<bool> is_on = read_yes_or_no(text, where)) return planner::OffloadChoice(*is_on);
   return failure(std::string(where), fmt::format("\"{}\" is none of yes, no and nvme.", text),
                  "Write yes, no, or with --runtime zero3 nvme.");
 }
@@ -141,79 +143,86 @@ constexpr const EnumTable<fsdp::Initialization>* kTableOf<fsdp::Initialization> 
 template <>
 constexpr const EnumTable<CrossEntropyImplementation>* kTableOf<CrossEntropyImplementation> = &kCrossEntropyTable;
 template <>
-constexpr const EnumTable<GradientSync>* kTableOf<GradientSync> = &kGradientSyncTable;
+constexpr const EnumTable<planner::GradientSync>* kTableOf<planner::GradientSync> = &kGradientSyncTable;
 template <class E>
 concept HasTable = (kTableOf<E> != nullptr);
 
 // The type of its member selects the reader of a choice.
-Result<int> read_as(const ChoiceRow& row, const std::string& text, int /*type*/) {
+Result<int> read_as(const planner::ChoiceRow& row, const std::string& text, int /*type*/) {
   return read_small_count(text, place_of(row));
 }
-Result<std::int64_t> read_as(const ChoiceRow& row, const std::string& text, std::int64_t /*type*/) {
-  const ChoiceRules& rules = row.rules;
+Result<std::int64_t> read_as(const planner::ChoiceRow& row, const std::string& text, std::int64_t /*type*/) {
+  const planner::ChoiceRules& rules = row.rules;
   if (rules.is_length) return read_length(text, place_of(row));
   return read_count(text, place_of(row), rules.least, rules.most > 0 ? rules.most : kLargestCount);
 }
-Result<double> read_as(const ChoiceRow& row, const std::string& text, double /*type*/) {
+Result<double> read_as(const planner::ChoiceRow& row, const std::string& text, double /*type*/) {
   return read_share(text, place_of(row));
 }
-Result<bool> read_as(const ChoiceRow& row, const std::string& text, bool /*type*/) {
+Result<bool> read_as(const planner::ChoiceRow& row, const std::string& text, bool /*type*/) {
   return read_yes_or_no(text, place_of(row));
 }
-Result<std::string> read_as(const ChoiceRow& row, const std::string& text, const std::string& /*type*/) {
+Result<std::string> read_as(const planner::ChoiceRow& row, const std::string& text, const std::string& /*type*/) {
   if (row.rules.check != nullptr) {
     if (Result<void> checked = row.rules.check(text, place_of(row)); !checked) return tl::unexpected(checked.error());
   }
   return text;
 }
-Result<Bytes> read_as(const ChoiceRow& row, const std::string& text, Bytes /*type*/) {
+Result<Bytes> read_as(const planner::ChoiceRow& row, const std::string& text, Bytes /*type*/) {
   return parse_size(text, place_of(row));
 }
-Result<BytesPerSecond> read_as(const ChoiceRow& row, const std::string& text, BytesPerSecond /*type*/) {
+Result<BytesPerSecond> read_as(const planner::ChoiceRow& row, const std::string& text, BytesPerSecond /*type*/) {
   return parse_bandwidth(text, place_of(row));
 }
 template <HasTable E>
-Result<E> read_as(const ChoiceRow& row, const std::string& text, E /*type*/) {
+Result<E> read_as(const planner::ChoiceRow& row, const std::string& text, E /*type*/) {
   return read_name(text, *kTableOf<E>, place_of(row));
 }
-Result<Precision> read_as(const ChoiceRow& row, const std::string& text, Precision /*type*/) {
+Result<planner::Precision> read_as(const planner::ChoiceRow& row, const std::string& text,
+                                   planner::Precision /*type*/) {
   return read_name_of(text, kPrecisionTable, place_of(row), kOtherPrecisions);
 }
-Result<OptimizerKind> read_as(const ChoiceRow& row, const std::string& text, OptimizerKind /*type*/) {
+Result<OptimizerKind> read_as(const planner::ChoiceRow& row, const std::string& text, OptimizerKind /*type*/) {
   return read_name_of(text, kOptimizerKindTable, place_of(row), kOtherOptimizers);
 }
-Result<Framework> read_as(const ChoiceRow& row, const std::string& text, Framework /*type*/) {
+Result<Framework> read_as(const planner::ChoiceRow& row, const std::string& text, Framework /*type*/) {
   return read_runtime(text, place_of(row));
 }
-Result<Dtype> read_as(const ChoiceRow& row, const std::string& text, Dtype /*type*/) {
+Result<Dtype> read_as(const planner::ChoiceRow& row, const std::string& text, Dtype /*type*/) {
   return read_dtype(text, place_of(row));
 }
-Result<GradientClipping> read_as(const ChoiceRow& row, const std::string& text, const GradientClipping& /*type*/) {
+Result<planner::GradientClipping> read_as(const planner::ChoiceRow& row, const std::string& text,
+                                          const planner::GradientClipping& /*type*/) {
   return read_clipping(text, place_of(row));
 }
-Result<OffloadChoice> read_as(const ChoiceRow& row, const std::string& text, const OffloadChoice& /*type*/) {
+Result<planner::OffloadChoice> read_as(const planner::ChoiceRow& row, const std::string& text,
+                                       const planner::OffloadChoice& /*type*/) {
   return read_offload(text, place_of(row));
 }
-Result<ReshardChoice> read_as(const ChoiceRow& /*row*/, const std::string& text, const ReshardChoice& /*type*/) {
-  return parse_reshard(text);
+Result<planner::ReshardChoice> read_as(const planner::ChoiceRow& /*row*/, const std::string& text,
+                                       const planner::ReshardChoice& /*type*/) {
+  return planner::parse_reshard(text);
 }
-Result<Wrap> read_as(const ChoiceRow& /*row*/, const std::string& text, const Wrap& /*type*/) {
-  return parse_wrap(text);
+Result<planner::Wrap> read_as(const planner::ChoiceRow& /*row*/, const std::string& text,
+                              const planner::Wrap& /*type*/) {
+  return planner::parse_wrap(text);
 }
-Result<CheckpointChoice> read_as(const ChoiceRow& /*row*/, const std::string& text, const CheckpointChoice& /*type*/) {
-  return parse_checkpoint(text);
+Result<planner::CheckpointChoice> read_as(const planner::ChoiceRow& /*row*/, const std::string& text,
+                                          const planner::CheckpointChoice& /*type*/) {
+  return planner::parse_checkpoint(text);
 }
 
-Result<void> read_into(const ChoiceRow& row, std::span<const std::string> texts, std::vector<Dimension>& dimensions) {
+Result<void> read_into(const planner::ChoiceRow& row, std::span<const std::string> texts,
+                       std::vector<Dimension>& dimensions) {
   return read_sizes(texts, place_of(row), dimensions);
 }
-Result<void> read_into(const ChoiceRow& /*row*/, std::span<const std::string> texts,
+Result<void> read_into(const planner::ChoiceRow& /*row*/, std::span<const std::string> texts,
                        std::vector<std::string>& patterns) {
   patterns.assign(texts.begin(), texts.end());
   return {};
 }
 template <class T>
-Result<void> read_into(const ChoiceRow& row, std::span<const std::string> texts, std::optional<T>& value) {
+Result<void> read_into(const planner::ChoiceRow& row, std::span<const std::string> texts, std::optional<T>& value) {
   if (texts.empty()) {
     value = std::nullopt;
     return {};
@@ -245,7 +254,7 @@ template <HasTable E>
 std::string text_as(E value) {
   return std::string(name_of(*kTableOf<E>, value));
 }
-std::string text_as(Precision precision) {
+std::string text_as(planner::Precision precision) {
   std::string text(name_of(kPrecisionTable, precision));
   std::replace(text.begin(), text.end(), '_', '-');
   return text;
@@ -259,10 +268,10 @@ std::string text_as(Framework framework) {
 std::string text_as(Dtype dtype) {
   return std::string(name_of(dtype));
 }
-std::string text_as(const GradientClipping& clip) {
+std::string text_as(const planner::GradientClipping& clip) {
   return clip.norm ? fmt::format("{}", *clip.norm) : "none";
 }
-std::string text_as(const OffloadChoice& offload) {
+std::string text_as(const planner::OffloadChoice& offload) {
   return offload.to_drive ? "nvme" : offload.is_on ? "yes" : "no";
 }
 template <class T>
@@ -288,13 +297,14 @@ std::vector<std::string> texts_as(const std::vector<Dimension>& dimensions) {
 
 }  // namespace
 
-Result<void> read_choice(PlanChoice choice, std::span<const std::string> texts, PlanChoices& choices) {
-  const ChoiceRow& row = row_of(choice);
+Result<void> read_choice(planner::PlanChoice choice, std::span<const std::string> texts,
+                         planner::PlanChoices& choices) {
+  const planner::ChoiceRow& row = row_of(choice);
   return std::visit([&](auto member) { return read_into(row, texts, choices.*member); }, row.member);
 }
 
-std::vector<std::string> texts_of(PlanChoice choice, const PlanChoices& choices) {
+std::vector<std::string> texts_of(planner::PlanChoice choice, const planner::PlanChoices& choices) {
   return std::visit([&](auto member) { return texts_as(choices.*member); }, row_of(choice).member);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

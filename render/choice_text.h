@@ -10,13 +10,13 @@
 #include "core/base/result.h"
 #include "planner/space/plan_choices.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// Reads the texts of a choice into `choices`. The last of several texts counts, except that patterns and sizes may
 /// have many. Errors: each text without a meaning, with `place_of`; `choices` is then unchanged.
-Result<void> read_choice(PlanChoice choice, std::span<const std::string> texts, PlanChoices& choices);
+Result<void> read_choice(planner::PlanChoice choice, std::span<const std::string> texts, planner::PlanChoices& choices);
 
 /// The texts that `read_choice` reads as the same choice; empty if it is not made.
-std::vector<std::string> texts_of(PlanChoice choice, const PlanChoices& choices);
+std::vector<std::string> texts_of(planner::PlanChoice choice, const planner::PlanChoices& choices);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

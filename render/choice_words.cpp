@@ -8,32 +8,34 @@
 
 #include "render/choice_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
-bool takes_all_that_follow(PlanChoice choice) {
-  return choice == PlanChoice::Trainable || choice == PlanChoice::Freeze;
+bool takes_all_that_follow(planner::PlanChoice choice) {
+  return choice == planner::PlanChoice::Trainable || choice == planner::PlanChoice::Freeze;
 }
 
 /// A cluster or a GPU decides the defaults of the numbers, so it comes before them.
-constexpr std::array kSaidFirst = {PlanChoice::ClusterFile, PlanChoice::GpuName, PlanChoice::Memory};
+constexpr std::array kSaidFirst = {planner::PlanChoice::ClusterFile, planner::PlanChoice::GpuName,
+                                   planner::PlanChoice::Memory};
 
-std::vector<PlanChoice> in_order_of_words() {
-  std::vector<PlanChoice> order(kSaidFirst.begin(), kSaidFirst.end());
-  for (const PlanChoice choice : plan_choices()) {
+std::vector<planner::PlanChoice> in_order_of_words() {
+  std::vector<planner::PlanChoice> order(kSaidFirst.begin(), kSaidFirst.end());
+  for (const planner::PlanChoice choice : planner::plan_choices()) {
     if (std::find(kSaidFirst.begin(), kSaidFirst.end(), choice) == kSaidFirst.end()) order.push_back(choice);
   }
-  std::stable_partition(order.begin(), order.end(), [](PlanChoice choice) { return !takes_all_that_follow(choice); });
+  std::stable_partition(order.begin(), order.end(),
+                        [](planner::PlanChoice choice) { return !takes_all_that_follow(choice); });
   return order;
 }
 
 }  // namespace
 
-std::vector<std::string> words_of(const PlanChoices& choices) {
-  static const std::vector<PlanChoice> order = in_order_of_words();
+std::vector<std::string> words_of(const planner::PlanChoices& choices) {
+  static const std::vector<planner::PlanChoice> order = in_order_of_words();
   std::vector<std::string> words;
-  for (const PlanChoice choice : order) {
+  for (const planner::PlanChoice choice : order) {
     const std::vector<std::string> texts = texts_of(choice, choices);
     for (std::size_t i = 0; i < texts.size(); ++i) {
       if (i == 0 || !takes_all_that_follow(choice)) words.emplace_back(place_of(choice));
@@ -43,11 +45,11 @@ std::vector<std::string> words_of(const PlanChoices& choices) {
   return words;
 }
 
-std::string flags_of(PlanChoices choices) {
+std::string flags_of(planner::PlanChoices choices) {
   for (std::optional<std::string>* name : {&choices.gpu_name, &choices.cluster_file}) {
     if (*name) std::replace((*name)->begin(), (*name)->end(), ' ', '-');
   }
   return fmt::format("{}", fmt::join(words_of(choices), " "));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

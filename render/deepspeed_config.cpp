@@ -24,7 +24,7 @@
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -197,4 +197,4 @@ std::vector<std::string> deepspeed_notes(const TrainerConfig& config) {
   return notes;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

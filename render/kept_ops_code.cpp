@@ -28,7 +28,7 @@
 #include "core/model/op.h"
 #include "core/plan/schedule.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -158,4 +158,4 @@ std::vector<std::string> kept_ops_code(const Plan& plan, const Model& model) {
   return lines;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

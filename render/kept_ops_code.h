@@ -10,7 +10,7 @@
 #include "core/model/model.h"
 #include "core/plan/plan.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// Why a script cannot save the plan's ops; empty if it can, or if the plan checkpoints no block selectively.
 Errors unsaid_of_kept_ops(const Plan& plan, const Model& model);
@@ -18,4 +18,4 @@ Errors unsaid_of_kept_ops(const Plan& plan, const Model& model);
 /// Lines of Python that define `kept_ops()`, the context_fn of such blocks. REQUIRES: unsaid_of_kept_ops is empty.
 std::vector<std::string> kept_ops_code(const Plan& plan, const Model& model);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

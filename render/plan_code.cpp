@@ -26,7 +26,7 @@
 #include "render/python_words.h"
 #include "text/source_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -45,7 +45,7 @@ std::string python_of(const ReshardAfterForward& reshard) {
 }
 
 std::string f_string(const NameRange& range, std::string_view variable) {
-  return python_f_string(range.before, variable, range.after);
+  return text::python_f_string(range.before, variable, range.after);
 }
 
 std::string python_range(std::int64_t first, std::int64_t stop, std::int64_t step) {
@@ -156,7 +156,7 @@ class CodeWriter {
 
   void head() {
     const bool checkpoints = !plan_.checkpointing.entries.empty();
-    line(python_docstring(opening()));
+    line(text::python_docstring(opening()));
     line("");
     if (checkpoints) line("import functools\n");
     const bool names_torch = !policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty();
@@ -225,7 +225,7 @@ class CodeWriter {
   }
 
   std::string ddp_call() const {
-    const std::string arguments = ddp_arguments(plan_.ddp);
+    const std::string arguments = planner::ddp_arguments(plan_.ddp);
     return fmt::format("DistributedDataParallel(model{}{})", arguments.empty() ? "" : ", ", arguments);
   }
 
@@ -258,7 +258,7 @@ class CodeWriter {
     };
     const auto truth = [](bool is_true) { return is_true ? "True" : "False"; };
     line("    options = dict(");
-    option("sharding_strategy", fmt::format("ShardingStrategy.{}", flat_strategy_of(plan_)));
+    option("sharding_strategy", fmt::format("ShardingStrategy.{}", planner::flat_strategy_of(plan_)));
     option("device_id", "torch.cuda.current_device()");
     option("backward_prefetch", backward_prefetch());
     option("forward_prefetch", truth(plan_.fsdp1.forward_prefetch));
@@ -334,7 +334,7 @@ class CodeWriter {
         line(fmt::format("        *({} for i in {}),", f_string(*row.range, "i"),
                          python_range(row.range->first, row.range->last + 1, row.range->step)));
       } else {
-        line(fmt::format("        {},", quoted_text(row.single)));
+        line(fmt::format("        {},", text::quoted_text(row.single)));
       }
     }
     line("    ):");
@@ -398,12 +398,12 @@ class CodeWriter {
     const std::string reshard = wraps ? "" : python_of(row.reshard_after_forward);
     const std::string_view call = wraps ? "wrap" : "shard";
     if (wraps && (folded.size() != 1 || !folded.front().range)) {
-      for (const std::string& name : names) line(fmt::format("    wrap({})", quoted_text(name)));
+      for (const std::string& name : names) line(fmt::format("    wrap({})", text::quoted_text(name)));
       return;
     }
     if (row.count == 1 || folded.size() != 1 || !folded.front().range) {
       std::string arguments;
-      for (const std::string& name : names) arguments += (arguments.empty() ? "" : ", ") + quoted_text(name);
+      for (const std::string& name : names) arguments += (arguments.empty() ? "" : ", ") + text::quoted_text(name);
       return line(fmt::format("    {}({}{}){}", call, arguments, reshard, names.front().empty() ? "  # the root" : ""));
     }
     const NameRange& range = *folded.front().range;
@@ -459,7 +459,7 @@ Errors unsaid_of_code(const Plan& plan, const Model& model) {
   if (traits_of(plan).gathers_each_read) {
     return {{"/runtime/name", "Plans of SimpleFSDP are not written as Python.",
              fmt::format("It is one call, data_parallel(model, mesh, mode=\"{}\"), and fsdp-plan rehearse trains it.",
-                         mode_of_mesh(plan.mesh))}};
+                         planner::mode_of_mesh(plan.mesh))}};
   }
   if (traits_of(plan).zero_stage > 0) {
     return {{"/runtime/name", "Plans of DeepSpeed are not written as Python.",
@@ -479,4 +479,4 @@ Result<std::string> plan_code(const Plan& plan, const Model& model, const std::s
   return CodeWriter(plan, model, source).write();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

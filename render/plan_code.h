@@ -9,7 +9,7 @@
 #include "core/model/model.h"
 #include "core/plan/plan.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// A Python module with `apply_plan(model)`. `source`: the name of the plan's file. Errors: parts of the plan that
 /// a script cannot express, each with its reason.
@@ -18,4 +18,4 @@ Result<std::string> plan_code(const Plan& plan, const Model& model, const std::s
 /// The same errors alone; empty if a script can express the whole plan.
 Errors unsaid_of_code(const Plan& plan, const Model& model);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -6,10 +6,10 @@
 #include "core/plan/torch_version.h"
 #include "text/shell_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 std::string environment_of(const Plan& plan) {
-  return assignment_text(allocator_environment(plan.runtime));
+  return text::assignment_text(allocator_environment(plan.runtime));
 }
 
 std::string python_optimizer(const Optimizer& optimizer) {
@@ -33,4 +33,4 @@ std::string sizes_of(const std::vector<Dimension>& dimensions) {
   return sizes;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

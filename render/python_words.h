@@ -7,7 +7,7 @@
 
 #include "core/plan/plan.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// "PYTORCH_ALLOC_CONF=...", as written before a command; empty if the plan has no settings.
 std::string environment_of(const Plan& plan);
@@ -22,4 +22,4 @@ std::string python_optimizer_options(const Optimizer& optimizer);
 /// "batch 4, seq 256".
 std::string sizes_of(const std::vector<Dimension>& dimensions);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -10,7 +10,7 @@
 #include "core/base/parse_units.h"
 #include "core/plan/plan_names.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 Result<Framework> read_runtime(std::string_view text, std::string_view where) {
   for (const std::string_view compiler : {"torch.compile", "compile", "inductor"}) {
@@ -64,4 +64,4 @@ Error unknown_name(std::string_view text, std::string_view noun, const std::vect
   return {std::string(where), fmt::format("Unknown {} \"{}\".", noun, text), suggest_name(text, names)};
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

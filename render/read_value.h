@@ -11,7 +11,7 @@
 #include "core/base/result.h"
 #include "core/plan/runtime.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 inline constexpr std::int64_t kLargestCount = std::int64_t{1} << 31;
 
@@ -43,4 +43,4 @@ Result<E> read_name(std::string_view text, const EnumTable<E>& table, std::strin
 /// The framework of a plan. Refuses torch.compile by name.
 Result<Framework> read_runtime(std::string_view text, std::string_view where);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -18,7 +18,7 @@
 
 #include "core/base/parse_units.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -71,4 +71,4 @@ std::vector<std::string> remedies_of_rehearsal(const StepReport& report) {
   return lines;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

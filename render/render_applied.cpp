@@ -9,7 +9,7 @@
 
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -45,7 +45,7 @@ std::string units_text(const AppliedWrapper& wrapper) {
     const AppliedUnits& row = rows[i];
     const std::string times = row.count == 1 ? "" : fmt::format("{} x ", row.count);
     text += fmt::format("{}{}{} ({}, {})", i == 0 ? "" : " · ", times, row.unit.class_name,
-                        counted(row.unit.parameters, "tensor"), elements_text(row.unit.elements));
+                        text::counted(row.unit.parameters, "tensor"), elements_text(row.unit.elements));
   }
   if (rows.size() > kMostAppliedRows) text += " · …";
   return text;
@@ -55,7 +55,7 @@ std::string wrapper_text(const AppliedWrapper& wrapper) {
   std::string text = wrapper.name == "plain" ? "no wrapper" : wrapper.name;
   if (!wrapper.strategy.empty()) text += " " + wrapper.strategy;
   if (!wrapper.model.empty()) text += " of " + wrapper.model;
-  if (!wrapper.units.empty()) text += ", " + counted(static_cast<std::int64_t>(wrapper.units.size()), "unit");
+  if (!wrapper.units.empty()) text += ", " + text::counted(static_cast<std::int64_t>(wrapper.units.size()), "unit");
   if (wrapper.reshard_after_forward == "true") text += ", resharded after forward";
   if (wrapper.reshard_after_forward == "false") text += ", kept unsharded after forward";
   std::vector<std::string> dtypes;
@@ -118,7 +118,7 @@ std::string optimizer_text(const AppliedOptimizer& optimizer) {
   } else if (optimizer.foreach) {
     how = *optimizer.foreach ? ", foreach" : ", one tensor at a time";
   }
-  return fmt::format("{}{}, {}", name, how, counted(optimizer.parameters, "tensor"));
+  return fmt::format("{}{}, {}", name, how, text::counted(optimizer.parameters, "tensor"));
 }
 
 }  // namespace
@@ -137,9 +137,9 @@ std::string elements_text(std::int64_t elements) {
   return fmt::format("{}", elements);
 }
 
-void add_applied(Document& document, const StepReport& report, bool verbose) {
+void add_applied(text::Document& document, const StepReport& report, bool verbose) {
   const Rehearsal& seen = *report.rehearsal;
-  Entry entry{.label = "applied"};
+  text::Entry entry{.label = "applied"};
   const std::string plain = plain_models(seen.wrappers);
   if (!plain.empty()) {
     // Autocast applies to all of them.
@@ -161,20 +161,20 @@ void add_applied(Document& document, const StepReport& report, bool verbose) {
   if (entry.lines.empty()) entry.lines.emplace_back("no training was observed");
   document.push_back(std::move(entry));
   if (!verbose) return;
-  Table table{
+  text::Table table{
       .name = "units",
       .columns = {
           {"unit", "unit"}, {"class", "class"}, {"tensors", "parameters", true}, {"elements", "elements", true}}};
   for (const AppliedWrapper& wrapper : seen.wrappers) {
     for (const AppliedUnit& unit : wrapper.units) {
-      table.rows.push_back({unit.name.empty() ? Cell{"root", ""} : Cell{unit.name}, unit.class_name,
-                            cell(unit.parameters), cell(unit.elements)});
+      table.rows.push_back({unit.name.empty() ? text::Cell{"root", ""} : text::Cell{unit.name}, unit.class_name,
+                            text::cell(unit.parameters), text::cell(unit.elements)});
     }
   }
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-void add_measured_traffic(Document& document, const TrafficReport& traffic, bool verbose) {
+void add_measured_traffic(text::Document& document, const TrafficReport& traffic, bool verbose) {
   struct Row {
     Collective like;
     std::int64_t count = 0;
@@ -191,22 +191,22 @@ void add_measured_traffic(Document& document, const TrafficReport& traffic, bool
     row.payload += each.payload;
   }
   if (rows.empty()) {
-    document.push_back(Entry{.label = "traffic", .lines = {"no collectives in a step"}});
+    document.push_back(text::Entry{.label = "traffic", .lines = {"no collectives in a step"}});
     return;
   }
-  Table table{.name = "traffic",
-              .columns = {{"per step", "kind"},
-                          {"dtype", "dtype"},
-                          {"ranks", "group_size", true},
-                          {"count", "count", true},
-                          {"payload", "payload_bytes", true}}};
+  text::Table table{.name = "traffic",
+                    .columns = {{"per step", "kind"},
+                                {"dtype", "dtype"},
+                                {"ranks", "group_size", true},
+                                {"count", "count", true},
+                                {"payload", "payload_bytes", true}}};
   if (verbose) table.columns.push_back({"phase", "phase"});
   for (const Row& row : rows) {
     table.rows.push_back({std::string(name_of(row.like.kind)), std::string(name_of(row.like.dtype)),
-                          cell(row.like.group_size), cell(row.count), cell(row.payload)});
+                          text::cell(row.like.group_size), text::cell(row.count), text::cell(row.payload)});
     if (verbose) table.rows.back().push_back(std::string(name_of(row.like.phase)));
   }
   document.push_back(std::move(table));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

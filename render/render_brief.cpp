@@ -17,7 +17,7 @@
 #include "render/render_search.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -83,7 +83,7 @@ std::string with_sign(T value, std::string (*format)(T)) {
 
 /// The effect of a suggestion. The price of the same plan bounds that of the option, because the option's search
 /// includes that plan.
-std::string effect_of(const StepReport& report, const Remedy& remedy) {
+std::string effect_of(const StepReport& report, const planner::Remedy& remedy) {
   const std::string peak = format_bytes(report.memory.peaks.device + remedy.delta_bytes);
   const std::string_view limit = remedy.is_searched ? "" : " or less";
   const bool begins_to_run = report.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
@@ -95,30 +95,30 @@ std::string effect_of(const StepReport& report, const Remedy& remedy) {
                      : remedy.is_tight  ? "fits, tight, "
                                         : "fits, ";
   text += fmt::format("{} a step", format_time(report.time.step + remedy.delta_time));
-  if (remedy.samples > 0) text += fmt::format(" of {}", counted(remedy.samples, "sample"));
+  if (remedy.samples > 0) text += fmt::format(" of {}", text::counted(remedy.samples, "sample"));
   text += limit;
   if (remedy.delta_time != Seconds(0)) text += fmt::format(" ({})", with_sign(remedy.delta_time, format_time));
   if (remedy.is_searched) text += fmt::format(", {}", peak);
   const bool says_samples = remedy.samples > 0;
-  if (kind_of(remedy) == RemedyKind::ChangesTraining && !says_samples) text += "; changes training";
+  if (planner::kind_of(remedy) == planner::RemedyKind::ChangesTraining && !says_samples) text += "; changes training";
   return text;
 }
 
 /// For a plan that fits: it becomes faster. Otherwise: it fits, or becomes at least a good deal smaller.
-bool is_worth_a_line(const StepReport& report, const Remedy& remedy) {
+bool is_worth_a_line(const StepReport& report, const planner::Remedy& remedy) {
   if (remedy.has_room()) {
-    return !has_room(report) || remedy.delta_time <= -kLeastSavedTime * report.time.step;
+    return !has_room(report) || remedy.delta_time <= -planner::kLeastSavedTime * report.time.step;
   }
   const bool begins_to_run = report.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
   return begins_to_run || (!has_room(report) && ratio(-remedy.delta_bytes, report.memory.peaks.device) > kGoodDeal);
 }
 
 /// The first ones that are worth a line. The last line is for one that is not free, if there is one.
-std::vector<const Remedy*> told_of(const StepReport& report, const std::vector<Remedy>& remedies, std::size_t most,
-                                   int columns) {
-  std::vector<const Remedy*> worth;
-  for (const Remedy& remedy : remedies) {
-    const bool is_short = display_width(flags_of(remedy.change)) <= std::min(kWidestOption, columns / 2 + 4);
+std::vector<const planner::Remedy*> told_of(const StepReport& report, const std::vector<planner::Remedy>& remedies,
+                                            std::size_t most, int columns) {
+  std::vector<const planner::Remedy*> worth;
+  for (const planner::Remedy& remedy : remedies) {
+    const bool is_short = text::display_width(flags_of(remedy.change)) <= std::min(kWidestOption, columns / 2 + 4);
     if (is_short && is_worth_a_line(report, remedy)) worth.push_back(&remedy);
   }
   if (worth.size() <= most || most == 0) {
@@ -126,8 +126,9 @@ std::vector<const Remedy*> told_of(const StepReport& report, const std::vector<R
     return worth;
   }
   const auto last = worth.begin() + static_cast<std::ptrdiff_t>(most) - 1;
-  const auto other =
-      std::find_if(last, worth.end(), [](const Remedy* remedy) { return kind_of(*remedy) != RemedyKind::Free; });
+  const auto other = std::find_if(last, worth.end(), [](const planner::Remedy* remedy) {
+    return planner::kind_of(*remedy) != planner::RemedyKind::Free;
+  });
   // By itself, it has to save much more than the free ones.
   const bool is_much_more =
       other != worth.end() && (*other)->delta_time < std::min(2 * (*last)->delta_time, -0.1 * report.time.step);
@@ -143,17 +144,18 @@ bool is_note(const std::string& assumption) {
 }
 
 /// The largest tensors at the peak, with the sum of the rest.
-void add_largest(Document& document, const MemoryReport& memory) {
-  Table table{.name = "holds", .columns = {{"bytes", "bytes", true}, {"category", "category"}, {"tensors", "name"}}};
+void add_largest(text::Document& document, const MemoryReport& memory) {
+  text::Table table{.name = "holds",
+                    .columns = {{"bytes", "bytes", true}, {"category", "category"}, {"tensors", "name"}}};
   Bytes rest;
   for (const LiveTensor& tensor : memory.live_at_peak) {
     if (table.rows.size() < kMostTensors) {
-      table.rows.push_back({cell(tensor.bytes), std::string(name_of(tensor.category)), tensor.name});
+      table.rows.push_back({text::cell(tensor.bytes), std::string(name_of(tensor.category)), tensor.name});
     } else {
       rest += tensor.bytes;
     }
   }
-  if (rest > Bytes(0)) table.rows.push_back({cell(rest), "", "smaller ones"});
+  if (rest > Bytes(0)) table.rows.push_back({text::cell(rest), "", "smaller ones"});
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
@@ -194,25 +196,25 @@ std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::
     return rest > Bytes(0) ? fmt::format("{}, other {}", text, format_bytes(rest)) : text;
   };
   std::size_t most = terms.size();
-  while (most > 1 && wrap(text_of(most), columns).size() > most_lines) --most;
+  while (most > 1 && text::wrap(text_of(most), columns).size() > most_lines) --most;
   // Adds a line if the sum of the unnamed ones would exceed a named one.
   while (most > 0 && most < terms.size() && after(most) > terms[most - 1].second) ++most;
   return text_of(most);
 }
 
-std::vector<std::string> suggestion_lines(const StepReport& report, const std::vector<Remedy>& remedies,
+std::vector<std::string> suggestion_lines(const StepReport& report, const std::vector<planner::Remedy>& remedies,
                                           std::size_t most, int columns) {
-  const std::vector<const Remedy*> told = told_of(report, remedies, most, columns);
+  const std::vector<const planner::Remedy*> told = told_of(report, remedies, most, columns);
   int width = 0;
-  for (const Remedy* remedy : told) width = std::max(width, display_width(flags_of(remedy->change)));
+  for (const planner::Remedy* remedy : told) width = std::max(width, text::display_width(flags_of(remedy->change)));
   std::vector<std::string> lines;
-  for (const Remedy* remedy : told) {
+  for (const planner::Remedy* remedy : told) {
     lines.push_back(fmt::format("{:{}}  {}", flags_of(remedy->change), width, effect_of(report, *remedy)));
   }
   if (!lines.empty() || most < 2) return lines;
   // A suggestion on two lines is better than none.
-  const auto wide = std::find_if(remedies.begin(), remedies.end(), [&](const Remedy& remedy) {
-    return remedy.change.frozen.empty() && display_width(flags_of(remedy.change)) <= columns &&
+  const auto wide = std::find_if(remedies.begin(), remedies.end(), [&](const planner::Remedy& remedy) {
+    return remedy.change.frozen.empty() && text::display_width(flags_of(remedy.change)) <= columns &&
            is_worth_a_line(report, remedy);
   });
   if (wide != remedies.end()) lines = {flags_of(wide->change), "  " + effect_of(report, *wide)};
@@ -232,7 +234,7 @@ struct Extent {
 /// The answer for a plan, with that amount.
 class Brief {
  public:
-  Brief(const StepReport& report, const Explanation& explanation, const AnswerContext& context, int width)
+  Brief(const StepReport& report, const planner::Explanation& explanation, const AnswerContext& context, int width)
       : report_(report), explanation_(explanation), context_(context), columns_(width - kIndent) {}
 
   /// Every note on a plan without shards, and on ignored settings of a config.json.
@@ -248,14 +250,14 @@ class Brief {
     return !report_.assumptions.empty() && report_.assumptions.front().starts_with("No GPU named");
   }
 
-  Document document(const Extent& extent) const {
-    Document document = {verdict_of(report_, context_.no_plan_fits), summary_of(report_)};
+  text::Document document(const Extent& extent) const {
+    text::Document document = {verdict_of(report_, context_.no_plan_fits), summary_of(report_)};
     const auto add = [&](const char* label, std::vector<std::string> lines) {
       std::erase(lines, "");
-      if (!lines.empty()) document.push_back(Entry{.label = label, .lines = std::move(lines)});
+      if (!lines.empty()) document.push_back(text::Entry{.label = label, .lines = std::move(lines)});
     };
     add_speed(document, report_);
-    add("plan", {sentence_of(report_.plan, context_.facts, context_.batch_origin)});
+    add("plan", {planner::sentence_of(report_.plan, context_.facts, context_.batch_origin)});
     if (context_.explains_units && explanation_.wrap) add_policy(document, *explanation_.wrap);
     add("peak", {peak_of(report_.memory, context_.explains, columns_, extent.peak_lines)});
     add_host(document, report_, {});
@@ -274,29 +276,29 @@ class Brief {
 
  private:
   const StepReport& report_;
-  const Explanation& explanation_;
+  const planner::Explanation& explanation_;
   const AnswerContext& context_;
   std::vector<std::string> notes_;
   int columns_;
 };
 
-std::size_t lines_of(const Document& document, int width) {
-  const std::string text = to_text(document, Terminal{.width = width});
+std::size_t lines_of(const text::Document& document, int width) {
+  const std::string text = to_text(document, text::Terminal{.width = width});
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
 }  // namespace
 
-std::size_t sections_of_verdict(const Document& brief) {
-  const auto plan = std::find_if(brief.begin(), brief.end(), [](const Section& section) {
-    const Entry* entry = std::get_if<Entry>(&section);
+std::size_t sections_of_verdict(const text::Document& brief) {
+  const auto plan = std::find_if(brief.begin(), brief.end(), [](const text::Section& section) {
+    const text::Entry* entry = std::get_if<text::Entry>(&section);
     return entry != nullptr && entry->label == "plan";
   });
   return plan == brief.end() ? 0 : static_cast<std::size_t>(plan - brief.begin()) + 1;
 }
 
-Document brief_of(const StepReport& report, const Explanation& explanation, const std::vector<std::string>& found,
-                  const AnswerContext& context, int width) {
+text::Document brief_of(const StepReport& report, const planner::Explanation& explanation,
+                        const std::vector<std::string>& found, const AnswerContext& context, int width) {
   Brief brief(report, explanation, context, width);
   brief.add_notes(found);
   // One suggestion, and the note that no GPU was named, are always printed.
@@ -325,4 +327,4 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
   return brief.document(extent);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

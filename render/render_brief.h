@@ -11,11 +11,11 @@
 #include "planner/space/plan_sentence.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// Facts that an answer needs beyond its report.
 struct AnswerContext {
-  ModelFacts facts;
+  planner::ModelFacts facts;
   std::string batch_origin;           ///< "from recipe sft": the origin of the batch; empty if the user gave it.
   std::string train;                  ///< The command to train by the plan (train_line); may be empty.
   std::vector<std::string> commands;  ///< The next commands, one a line of the verbose answer.
@@ -35,15 +35,15 @@ std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::
 
 /// Suggestions that are worth a line, each as the option to type and its effect: the first `most` that are short
 /// enough.
-std::vector<std::string> suggestion_lines(const StepReport& report, const std::vector<Remedy>& remedies,
+std::vector<std::string> suggestion_lines(const StepReport& report, const std::vector<planner::Remedy>& remedies,
                                           std::size_t most, int columns);
 
 /// The number of sections of brief_of with findings, up to the plan. With AnswerContext::may_suggest these sections
 /// and the width of the labels do not depend on suggestions.
-std::size_t sections_of_verdict(const Document& brief);
+std::size_t sections_of_verdict(const text::Document& brief);
 
 /// The whole short answer. `explanation` and `notes` may be empty.
-Document brief_of(const StepReport& report, const Explanation& explanation, const std::vector<std::string>& notes,
-                  const AnswerContext& context, int width);
+text::Document brief_of(const StepReport& report, const planner::Explanation& explanation,
+                        const std::vector<std::string>& notes, const AnswerContext& context, int width);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

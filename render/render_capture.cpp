@@ -12,7 +12,7 @@
 #include "render/python_words.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -22,13 +22,13 @@ std::string difference_of(const ComparedTerm& term) {
   return std::isfinite(relative) ? fmt::format("{:+.3f} %", 100 * relative) : "not seen";
 }
 
-Table terms_of(const PlanCheck& check) {
-  Table table{.name = "check",
-              .columns = {{"term", "term"},
-                          {"predicted", "predicted", true},
-                          {"rehearsed", "rehearsed", true},
-                          {"difference", "difference", true}},
-              .rows = {}};
+text::Table terms_of(const runs::PlanCheck& check) {
+  text::Table table{.name = "check",
+                    .columns = {{"term", "term"},
+                                {"predicted", "predicted", true},
+                                {"rehearsed", "rehearsed", true},
+                                {"difference", "difference", true}},
+                    .rows = {}};
   for (const ComparedTerm& term : check.terms) {
     const auto figure = [&](std::int64_t value) {
       return term.unit == TermUnit::Bytes ? format_bytes(Bytes(value)) : fmt::format("{}", value);
@@ -46,8 +46,8 @@ std::string points_of(const ModelSpec& spec) {
   return text;
 }
 
-Entry verdict_of(const PlanCheck& check, const std::string& target) {
-  if (check.holds()) return {.label = "CAPTURED", .lines = {target}, .style = Style::Good};
+text::Entry verdict_of(const runs::PlanCheck& check, const std::string& target) {
+  if (check.holds()) return {.label = "CAPTURED", .lines = {target}, .style = text::Style::Good};
   const auto collectives = std::find_if(check.beyond.begin(), check.beyond.end(), [](const ComparedTerm& term) {
     return term.name.ends_with(" count") || term.name.ends_with(" payload");
   });
@@ -55,11 +55,12 @@ Entry verdict_of(const PlanCheck& check, const std::string& target) {
   if (!check.has_failed) {
     why = collectives != check.beyond.end()
               ? "a plan of it predicts other collectives than the script makes"
-              : fmt::format("what it predicts differs from the script itself by more than {} %", 100 * kPlanTolerance);
+              : fmt::format("what it predicts differs from the script itself by more than {} %",
+                            100 * runs::kPlanTolerance);
   }
   return {.label = "NOT CAPTURED",
           .lines = {fmt::format("{} was not written: {}; --no-check writes it all the same.", target, why)},
-          .style = Style::Bad};
+          .style = text::Style::Bad};
 }
 
 /// "trained by turns: 4 backwards a step, Critic steps 3 times, Generator once"
@@ -81,9 +82,10 @@ std::string turns_of(const Model& model) {
   return text;
 }
 
-Entry model_of(const ModelSpec& spec) {
+text::Entry model_of(const ModelSpec& spec) {
   const Model& model = spec.captured->points.front();
-  Entry entry{.label = "model", .lines = {fmt::format("{}, {} parameters", spec.name, grouped(num_parameters(model)))}};
+  text::Entry entry{.label = "model",
+                    .lines = {fmt::format("{}, {} parameters", spec.name, text::grouped(num_parameters(model)))}};
   std::string stacks;
   for (const Stack& stack : model.stacks) {
     std::set<int> blocks;  // A forward may call them several times, for example once in each pass of a step.
@@ -109,38 +111,42 @@ std::string precisions_of(const Model& model) {
   return fmt::format("{}", fmt::join(precisions, ", "));
 }
 
-void add_check(Document& document, const PlanCheck& check) {
+void add_check(text::Document& document, const runs::PlanCheck& check) {
   if (!check.not_made.empty()) {
-    document.push_back(Entry{
-        "check", {fmt::format("It could not be checked against the script: {}", check.not_made)}, Style::Warning});
+    document.push_back(text::Entry{"check",
+                                   {fmt::format("It could not be checked against the script: {}", check.not_made)},
+                                   text::Style::Warning});
   } else if (!check.terms.empty()) {
-    document.push_back(Entry{"check",
-                             {fmt::format("{} GPUs, FULL_SHARD: predicted, next to the script itself sharded by the "
-                                          "real FSDP2 and rehearsed",
-                                          check.gpus)}});
+    document.push_back(
+        text::Entry{"check",
+                    {fmt::format("{} GPUs, FULL_SHARD: predicted, next to the script itself sharded by the "
+                                 "real FSDP2 and rehearsed",
+                                 check.gpus)}});
     document.push_back(terms_of(check));
   }
   if (check.collectives_beside > 0) {
-    document.push_back(
-        Entry{"note",
-              {fmt::format("In a step the script makes {} of its own, of {} in all. No plan has them.",
-                           check.collectives_beside == 1 ? "1 collective"
-                                                         : fmt::format("{} collectives", check.collectives_beside),
-                           format_bytes(check.bytes_beside))}});
+    document.push_back(text::Entry{
+        "note",
+        {fmt::format(
+            "In a step the script makes {} of its own, of {} in all. No plan has them.",
+            check.collectives_beside == 1 ? "1 collective" : fmt::format("{} collectives", check.collectives_beside),
+            format_bytes(check.bytes_beside))}});
   }
 }
 
 }  // namespace
 
-Document document_of(const ModelSpec& spec, const PlanCheck& check, const std::string& target, Seconds seconds) {
+text::Document document_of(const ModelSpec& spec, const runs::PlanCheck& check, const std::string& target,
+                           Seconds seconds) {
   const bool is_good = check.holds();
-  Document result = {verdict_of(check, target), model_of(spec),
-                     Entry{"recorded", {precisions_of(spec.captured->points.front()), points_of(spec)}},
-                     Entry{"took", {fmt::format("{:.1f} s", seconds.count())}}};
+  text::Document result = {verdict_of(check, target), model_of(spec),
+                           text::Entry{"recorded", {precisions_of(spec.captured->points.front()), points_of(spec)}},
+                           text::Entry{"took", {fmt::format("{:.1f} s", seconds.count())}}};
   add_check(result, check);
-  for (const std::string& note : spec.notes) result.push_back(Entry{"limit", {note}, Style::Warning});
-  if (is_good) result.push_back(Entry{"see", {fmt::format("fsdp-plan {} --gpus 8 --mem 24G -o plan.json", target)}});
+  for (const std::string& note : spec.notes) result.push_back(text::Entry{"limit", {note}, text::Style::Warning});
+  if (is_good)
+    result.push_back(text::Entry{"see", {fmt::format("fsdp-plan {} --gpus 8 --mem 24G -o plan.json", target)}});
   return result;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -9,9 +9,10 @@
 #include "runs/plan_check.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// Verdict first. `target`: the output file of the capture. REQUIRES: `spec.captured`.
-Document document_of(const ModelSpec& spec, const PlanCheck& check, const std::string& target, Seconds seconds);
+text::Document document_of(const ModelSpec& spec, const runs::PlanCheck& check, const std::string& target,
+                           Seconds seconds);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -10,7 +10,7 @@
 #include "core/report/report_names.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -46,43 +46,44 @@ bool has_measured(const CollectiveClock& clock) {
   return !clock.sizes.empty() && clock.sizes.front().measured.has_value();
 }
 
-Cell bandwidth_cell(BytesPerSecond rate) {
+text::Cell bandwidth_cell(BytesPerSecond rate) {
   return {fmt::format("{:.3g}", 1e-9 * rate.count()), shortest(rate.count())};
 }
 
-Table sizes_table(const CollectiveClock& clock) {
-  Table table{.name = "times",
-              .columns = {{"size", "bytes", true},
-                          {"time", "time_seconds", true},
-                          {"from", "low_seconds", true},
-                          {"to", "high_seconds", true},
-                          {"algbw GB/s", "algorithm_bandwidth", true},
-                          {"busbw GB/s", "bus_bandwidth", true}}};
+text::Table sizes_table(const CollectiveClock& clock) {
+  text::Table table{.name = "times",
+                    .columns = {{"size", "bytes", true},
+                                {"time", "time_seconds", true},
+                                {"from", "low_seconds", true},
+                                {"to", "high_seconds", true},
+                                {"algbw GB/s", "algorithm_bandwidth", true},
+                                {"busbw GB/s", "bus_bandwidth", true}}};
   for (const ClockedSize& size : clock.sizes) {
     const Seconds time = time_of(clock, size.total);
     const UncertaintyBand band = uncertainty(clock.cost, size.total);
-    table.rows.push_back({cell(size.total), cell(time), cell(band.low * time), cell(band.high * time),
-                          bandwidth_cell(rate_of(size.total, time)),
+    table.rows.push_back({text::cell(size.total), text::cell(time), text::cell(band.low * time),
+                          text::cell(band.high * time), bandwidth_cell(rate_of(size.total, time)),
                           bandwidth_cell(bus_bandwidth(clock.kind, size.total, clock.cost.shape.ranks, time))});
   }
   return table;
 }
 
-Table comparison_table(const CollectiveClock& clock) {
-  Table table{.name = "compared",
-              .columns = {{"size", "bytes", true},
-                          {"measured", "measured_seconds", true},
-                          {"predicted", "time_seconds", true},
-                          {"error", "relative_error", true},
-                          {"in the band", "is_inside"}}};
+text::Table comparison_table(const CollectiveClock& clock) {
+  text::Table table{.name = "compared",
+                    .columns = {{"size", "bytes", true},
+                                {"measured", "measured_seconds", true},
+                                {"predicted", "time_seconds", true},
+                                {"error", "relative_error", true},
+                                {"in the band", "is_inside"}}};
   for (const ClockedSize& size : clock.sizes) {
     const Seconds time = time_of(clock, size.total);
     const UncertaintyBand band = uncertainty(clock.cost, size.total);
     const double error = difference_of(clock, size);
     const bool is_inside = *size.measured >= band.low * time && *size.measured <= band.high * time;
-    table.rows.push_back(
-        {cell(size.total), cell(*size.measured), cell(time), Cell{signed_percent(error), shortest(error)},
-         Cell{is_inside ? "yes" : "no", is_inside ? "true" : "false", is_inside ? Style::Plain : Style::Warning}});
+    table.rows.push_back({text::cell(size.total), text::cell(*size.measured), text::cell(time),
+                          text::Cell{signed_percent(error), shortest(error)},
+                          text::Cell{is_inside ? "yes" : "no", is_inside ? "true" : "false",
+                                     is_inside ? text::Style::Plain : text::Style::Warning}});
   }
   return table;
 }
@@ -99,11 +100,12 @@ std::string errors_text(const CollectiveClock& clock) {
   const std::size_t middle = errors.size() / 2;
   const double median = errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
   return fmt::format("{} of {} on {}: median error {:.1f} %, largest {} at {}",
-                     counted(static_cast<std::int64_t>(errors.size()), "size"), name_of_kind(clock.kind), clock.machine,
-                     100 * median, signed_percent(difference_of(clock, *worst)), format_bytes(worst->total));
+                     text::counted(static_cast<std::int64_t>(errors.size()), "size"), name_of_kind(clock.kind),
+                     clock.machine, 100 * median, signed_percent(difference_of(clock, *worst)),
+                     format_bytes(worst->total));
 }
 
-Entry verdict_of(const CollectiveClock& clock) {
+text::Entry verdict_of(const CollectiveClock& clock) {
   if (has_measured(clock)) return {.label = "COMPARED", .lines = {errors_text(clock)}};
   if (clock.sizes.size() > 1) {
     return {.label = "TIME", .lines = {fmt::format("{} on {}", name_of_kind(clock.kind), clock.machine)}};
@@ -146,42 +148,44 @@ BytesPerSecond bus_bandwidth(CollectiveKind kind, Bytes total, int ranks, Second
   return BytesPerSecond(factor * rate_of(total, time).count());
 }
 
-Document document_of(const CollectiveClock& clock, bool only_verdict) {
-  Document document = {verdict_of(clock)};
+text::Document document_of(const CollectiveClock& clock, bool only_verdict) {
+  text::Document document = {verdict_of(clock)};
   if (only_verdict) return document;
   const bool is_one = clock.sizes.size() == 1 && !has_measured(clock);
-  Table table = has_measured(clock) ? comparison_table(clock) : sizes_table(clock);
+  text::Table table = has_measured(clock) ? comparison_table(clock) : sizes_table(clock);
   table.only_for_scripts = is_one;
   document.emplace_back(std::move(table));
-  document.emplace_back(Entry{.label = "source", .lines = {clock.cost.provenance}});
-  if (!clock.assumptions.empty()) document.emplace_back(Entry{.label = "assume", .lines = clock.assumptions});
+  document.emplace_back(text::Entry{.label = "source", .lines = {clock.cost.provenance}});
+  if (!clock.assumptions.empty()) document.emplace_back(text::Entry{.label = "assume", .lines = clock.assumptions});
   return document;
 }
 
-Document document_of(const KernelClockAnswer& answer, bool only_verdict) {
+text::Document document_of(const KernelClockAnswer& answer, bool only_verdict) {
   const simulator::KernelClock& clock = answer.clock;
   const auto rate = [&](const TimedKernel& timed) {
     return format_flops_rate(FlopsPerSecond(clock.work.count() / timed.time.count()));
   };
-  Document document = {Entry{.label = "TIME",
-                             .lines = {with_band(clock.alone.time, clock.alone.band),
-                                       fmt::format("{} on {}, {}", answer.what, answer.machine, rate(clock.alone))}}};
+  text::Document document = {
+      text::Entry{.label = "TIME",
+                  .lines = {with_band(clock.alone.time, clock.alone.band),
+                            fmt::format("{} on {}, {}", answer.what, answer.machine, rate(clock.alone))}}};
   if (only_verdict) return document;
-  document.emplace_back(Entry{.label = "source", .lines = {clock.alone.source + "."}});
+  document.emplace_back(text::Entry{.label = "source", .lines = {clock.alone.source + "."}});
   if (clock.alone != clock.in_step) {
-    document.emplace_back(Entry{.label = "in a step",
-                                .lines = {fmt::format("{}, {}: {}", with_band(clock.in_step.time, clock.in_step.band),
-                                                      rate(clock.in_step), clock.in_step.source + ".")}});
+    document.emplace_back(
+        text::Entry{.label = "in a step",
+                    .lines = {fmt::format("{}, {}: {}", with_band(clock.in_step.time, clock.in_step.band),
+                                          rate(clock.in_step), clock.in_step.source + ".")}});
   }
-  Table table{.name = "times",
-              .columns = {{"what", "what"},
-                          {"time", "time_seconds", true},
-                          {"from", "low_seconds", true},
-                          {"to", "high_seconds", true}},
-              .only_for_scripts = true};
+  text::Table table{.name = "times",
+                    .columns = {{"what", "what"},
+                                {"time", "time_seconds", true},
+                                {"from", "low_seconds", true},
+                                {"to", "high_seconds", true}},
+                    .only_for_scripts = true};
   for (const auto& [name, timed] : {std::pair{"alone", &clock.alone}, std::pair{"in a step", &clock.in_step}}) {
-    table.rows.push_back(
-        {name, cell(timed->time), cell(timed->band.low * timed->time), cell(timed->band.high * timed->time)});
+    table.rows.push_back({name, text::cell(timed->time), text::cell(timed->band.low * timed->time),
+                          text::cell(timed->band.high * timed->time)});
   }
   document.emplace_back(std::move(table));
   return document;
@@ -227,4 +231,4 @@ std::string to_json(const KernelClockAnswer& answer) {
   return std::move(json).take();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

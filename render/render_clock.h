@@ -12,7 +12,7 @@
 #include "simulator/time/kernel_clock.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// One size of a collective, with its measured time if there is one.
 struct ClockedSize {
@@ -36,8 +36,8 @@ struct KernelClockAnswer {
   simulator::KernelClock clock;
 };
 
-Document document_of(const CollectiveClock& clock, bool only_verdict);
-Document document_of(const KernelClockAnswer& answer, bool only_verdict);
+text::Document document_of(const CollectiveClock& clock, bool only_verdict);
+text::Document document_of(const KernelClockAnswer& answer, bool only_verdict);
 
 /// The text of `--json`; docs/file_formats.md describes the keys.
 std::string to_json(const CollectiveClock& clock);
@@ -46,4 +46,4 @@ std::string to_json(const KernelClockAnswer& answer);
 /// Bus bandwidth as nccl-tests defines it: the traffic of each link in a ring.
 BytesPerSecond bus_bandwidth(CollectiveKind kind, Bytes total, int ranks, Seconds time);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

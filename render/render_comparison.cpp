@@ -12,21 +12,21 @@
 #include "core/base/json_writer.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
-Cell value_cell(const ComparedTerm& term, std::int64_t value) {
-  if (term.unit == TermUnit::Bytes) return cell(Bytes(value));
-  return {grouped(value), fmt::format("{}", value)};
+text::Cell value_cell(const ComparedTerm& term, std::int64_t value) {
+  if (term.unit == TermUnit::Bytes) return text::cell(Bytes(value));
+  return {text::grouped(value), fmt::format("{}", value)};
 }
 
-Cell difference_cell(const ComparedTerm& term) {
+text::Cell difference_cell(const ComparedTerm& term) {
   if (term.difference() == 0) return {"0", "0"};
   if (term.unit == TermUnit::Count)
     return {fmt::format("{:+}", term.difference()), fmt::format("{}", term.difference())};
-  Cell shown = signed_cell(Bytes(term.difference()));
-  shown.style = Style::Plain;
+  text::Cell shown = text::signed_cell(Bytes(term.difference()));
+  shown.style = text::Style::Plain;
   return shown;
 }
 
@@ -34,7 +34,7 @@ Cell difference_cell(const ComparedTerm& term) {
 std::string rest_text(const std::vector<ComparedTerm>& rest) {
   const auto measured =
       std::find_if(rest.begin(), rest.end(), [](const auto& t) { return std::isfinite(t.relative()); });
-  std::string text = fmt::format("{} more", grouped(static_cast<std::int64_t>(rest.size())));
+  std::string text = fmt::format("{} more", text::grouped(static_cast<std::int64_t>(rest.size())));
   // Worst first, so that terms without a measurement come first.
   if (measured != rest.begin()) text += fmt::format(", {} of them not measured", measured - rest.begin());
   if (measured == rest.end()) return text;
@@ -45,18 +45,20 @@ std::string rest_text(const std::vector<ComparedTerm>& rest) {
 /// The terms as a table of limited length, and a sentence about the others. `is_bad`: whether to mark a term that
 /// differs.
 template <class IsBad>
-void add_terms(Document& document, const Comparison& comparison, std::size_t most, const std::string& first,
+void add_terms(text::Document& document, const Comparison& comparison, std::size_t most, const std::string& first,
                const std::string& second, const IsBad& is_bad) {
-  Table table{.name = "compare",
-              .columns = {{"term", "term"},
-                          {first, "predicted", true},
-                          {second, "measured", true},
-                          {"difference", "difference", true},
-                          {"relative", "relative", true}}};
+  text::Table table{.name = "compare",
+                    .columns = {{"term", "term"},
+                                {first, "predicted", true},
+                                {second, "measured", true},
+                                {"difference", "difference", true},
+                                {"relative", "relative", true}}};
   for (const ComparedTerm& term : comparison.terms) {
     if (table.rows.size() == most) break;
     const std::string exact = std::isfinite(term.relative()) ? shortest(term.relative()) : "";
-    const Style style = term.difference() == 0 ? Style::Good : is_bad(term) ? Style::Bad : Style::Plain;
+    const text::Style style = term.difference() == 0 ? text::Style::Good
+                              : is_bad(term)         ? text::Style::Bad
+                                                     : text::Style::Plain;
     table.rows.push_back({term.name,
                           value_cell(term, term.predicted),
                           value_cell(term, term.measured),
@@ -66,10 +68,10 @@ void add_terms(Document& document, const Comparison& comparison, std::size_t mos
   document.push_back(std::move(table));
   if (comparison.terms.size() > most) {
     const auto rest = comparison.terms.begin() + static_cast<std::ptrdiff_t>(most);
-    document.push_back(Entry{.label = "", .lines = {rest_text({rest, comparison.terms.end()})}});
+    document.push_back(text::Entry{.label = "", .lines = {rest_text({rest, comparison.terms.end()})}});
   }
   if (!comparison.notes.empty()) {
-    document.push_back(Entry{.label = "beware", .lines = comparison.notes, .style = Style::Warning});
+    document.push_back(text::Entry{.label = "beware", .lines = comparison.notes, .style = text::Style::Warning});
   }
 }
 
@@ -84,16 +86,16 @@ std::string relative_text(const ComparedTerm& term) {
   return fmt::format("{:+.{}f} %", percent, std::abs(percent) < 9.995 ? 2 : 1);
 }
 
-void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most,
+void add_comparison(text::Document& document, const Comparison& comparison, double tolerance, std::size_t most,
                     const std::string& first, const std::string& second) {
   add_terms(document, comparison, most, first, second,
             [&](const ComparedTerm& term) { return std::abs(term.relative()) > tolerance; });
 }
 
-void add_comparison(Document& document, const Comparison& comparison, std::size_t most) {
+void add_comparison(text::Document& document, const Comparison& comparison, std::size_t most) {
   add_terms(document, comparison, most, "predicted", "measured", [&](const ComparedTerm& term) {
     return std::find(comparison.beyond.begin(), comparison.beyond.end(), term.name) != comparison.beyond.end();
   });
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -7,12 +7,12 @@
 #include "planner/request/fit.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// A row for each GPU: the largest micro-batch and the longest sequence, with and without activation checkpointing.
-Table table_of(const FitTable& table);
+text::Table table_of(const planner::FitTable& table);
 
 /// Verdict, table, meaning of the figures, next commands. `model`: as typed.
-Document document_of(const FitTable& table, const std::string& model, bool only_verdict);
+text::Document document_of(const planner::FitTable& table, const std::string& model, bool only_verdict);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

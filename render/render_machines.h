@@ -7,13 +7,13 @@
 #include "render/render_report.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// The answer of `result`, with the reason why its machine is best and, after the verdict, the table of all machines.
-Document document_of(const MachineComparison& comparison, MachineObjective objective, const View& view,
-                     const AnswerContext& context);
+text::Document document_of(const planner::MachineComparison& comparison, planner::MachineObjective objective,
+                           const View& view, const AnswerContext& context);
 
 /// The best machine and the reason.
-Entry entry_of(const MachineComparison& comparison, MachineObjective objective);
+text::Entry entry_of(const planner::MachineComparison& comparison, planner::MachineObjective objective);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -18,7 +18,7 @@
 #include "core/base/parse_units.h"
 #include "render/render_rehearsal.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -70,20 +70,20 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-std::string_view class_of(Style style) {
+std::string_view class_of(text::Style style) {
   switch (style) {
-    case Style::Good:
+    case text::Style::Good:
       return " class=\"good\"";
-    case Style::Bad:
+    case text::Style::Bad:
       return " class=\"bad\"";
-    case Style::Warning:
+    case text::Style::Warning:
       return " class=\"warn\"";
     default:
       return "";
   }
 }
 
-std::string html_of(const Entry& entry, bool is_first) {
+std::string html_of(const text::Entry& entry, bool is_first) {
   const std::string_view tag = is_first ? "h1" : "h2";
   std::string html;
   if (!entry.label.empty())
@@ -92,12 +92,13 @@ std::string html_of(const Entry& entry, bool is_first) {
   return html;
 }
 
-std::string html_of(const Table& table) {
+std::string html_of(const text::Table& table) {
   std::string html = fmt::format("<h2>{}</h2>\n<div class=\"scroll\"><table>\n<tr>", escaped(table.name));
-  const auto side = [](const Column& column) { return column.numeric ? " class=\"number\"" : ""; };
-  for (const Column& column : table.columns) html += fmt::format("<th{}>{}</th>", side(column), escaped(column.title));
+  const auto side = [](const text::Column& column) { return column.numeric ? " class=\"number\"" : ""; };
+  for (const text::Column& column : table.columns)
+    html += fmt::format("<th{}>{}</th>", side(column), escaped(column.title));
   html += "</tr>\n";
-  for (const std::vector<Cell>& row : table.rows) {
+  for (const std::vector<text::Cell>& row : table.rows) {
     html += "<tr>";
     for (std::size_t i = 0; i < row.size(); ++i) {
       html += fmt::format("<td{}><span{}>{}</span></td>", side(table.columns[i]), class_of(row[i].style),
@@ -172,12 +173,12 @@ std::string bar_of(const std::vector<PeakCategory>& categories) {
 
 }  // namespace
 
-std::string page_of(const StepReport& report, const Document& document) {
+std::string page_of(const StepReport& report, const text::Document& document) {
   const std::string verdict = rehearsal_verdicts(report, nullptr).front().label;
   std::string body;
   for (std::size_t i = 0; i < document.size(); ++i) {
-    const Entry* entry = std::get_if<Entry>(&document[i]);
-    const Table* table = std::get_if<Table>(&document[i]);
+    const text::Entry* entry = std::get_if<text::Entry>(&document[i]);
+    const text::Table* table = std::get_if<text::Table>(&document[i]);
     if (table != nullptr && !table->only_for_scripts) body += html_of(*table);
     if (entry != nullptr && !entry->is_picture) body += html_of(*entry, i == 0);
     if (entry != nullptr && entry->label == verdict)
@@ -190,4 +191,4 @@ std::string page_of(const StepReport& report, const Document& document) {
       escaped(report.model), escaped(report.gpu), kStyle, body);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

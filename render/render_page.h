@@ -7,10 +7,10 @@
 #include "core/report/report.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// A self-contained HTML page: the text of `document`, the curve of memory over a step, and the categories at the
 /// peak as pictures. Follows the reader's light or dark setting. REQUIRES: a report with a rehearsal.
-std::string page_of(const StepReport& report, const Document& document);
+std::string page_of(const StepReport& report, const text::Document& document);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -13,7 +13,7 @@
 #include "planner/space/strategy_names.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -26,8 +26,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::string describe_modules(const UnitRow& row) {
   if (row.count > 1) {
     return row.modules_per_unit == 1
-               ? fmt::format("{} {}", counted(row.count, "unit"), row.modules[0])
-               : fmt::format("{} of {}: {}", counted(row.count, "unit"), row.modules_per_unit, row.modules[0]);
+               ? fmt::format("{} {}", text::counted(row.count, "unit"), row.modules[0])
+               : fmt::format("{} of {}: {}", text::counted(row.count, "unit"), row.modules_per_unit, row.modules[0]);
   }
   if (row.modules == std::vector<std::string>{""}) return "root";
   return join(row.modules, " + ");
@@ -56,7 +56,8 @@ std::string describe_units(const Plan& plan) {
     }
     parts.push_back(describe_row(row, mixed));
   }
-  return fmt::format("{}: {}", counted(static_cast<std::int64_t>(plan.units.size()), "unit"), join(parts, kDot));
+  return fmt::format("{}: {}", text::counted(static_cast<std::int64_t>(plan.units.size()), "unit"),
+                     join(parts, text::kDot));
 }
 
 /// The sizes except the batch, which is in the sentence.
@@ -65,7 +66,7 @@ std::string describe_sizes(const Plan& plan) {
   for (const Dimension& dimension : plan.dimensions) {
     if (dimension.name != "batch") parts.push_back(fmt::format("{} {}", dimension.name, shortest(dimension.value)));
   }
-  return join(parts, kDot);
+  return join(parts, text::kDot);
 }
 
 /// " (saves attention, every second linear)": the ops with saved outputs.
@@ -90,34 +91,35 @@ std::string describe_checkpointing(const Checkpointing& checkpointing) {
     parts.push_back(fmt::format("{} activation checkpointing{}: {}", name_of(kCheckpointModeTable, mode), saved,
                                 join(fold_names(names), ", ")));
   }
-  return join(parts, kDot);
+  return join(parts, text::kDot);
 }
 
 /// "bf16 weights, gradients and AdamW states, clip 1".
-std::string describe_numbers(const Plan& plan, const ModelFacts& facts) {
+std::string describe_numbers(const Plan& plan, const planner::ModelFacts& facts) {
   const std::optional<Dtype> weights = plan.parameter_dtype ? plan.parameter_dtype : facts.weights;
-  const std::string kept = weights ? short_name(*weights) : std::string("checkpoint-dtype");
+  const std::string kept = weights ? planner::short_name(*weights) : std::string("checkpoint-dtype");
   const bool has_moments = num_moments(plan.optimizer) > 0;
   const bool are_alike = plan.optimizer.states == OptimizerStates::AsParameter && has_moments;
   std::string text = fmt::format("{} weights{}gradients", kept, are_alike ? ", " : " and ");
   if (are_alike) text += " and optimizer states";
   const MixedPrecision& mixed = plan.mixed_precision;
-  if (mixed.param_dtype) text += fmt::format(" · {} compute", short_name(*mixed.param_dtype));
-  if (mixed.reduce_dtype) text += fmt::format(" · gradients reduced in {}", short_name(*mixed.reduce_dtype));
-  text += fmt::format(" · {}", optimizer_of(plan));
+  if (mixed.param_dtype) text += fmt::format(" · {} compute", planner::short_name(*mixed.param_dtype));
+  if (mixed.reduce_dtype) text += fmt::format(" · gradients reduced in {}", planner::short_name(*mixed.reduce_dtype));
+  text += fmt::format(" · {}", planner::optimizer_of(plan));
   if (plan.optimizer.clip_grad_norm) text += " · clip " + shortest(*plan.optimizer.clip_grad_norm);
   return text;
 }
 
 }  // namespace
 
-std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
+std::vector<std::string> describe(const Plan& plan, const planner::ModelFacts& facts, const std::string& batch_origin) {
   const bool has_units = traits_of(plan).wraps_units;
-  std::vector<std::string> lines = {sentence_of(plan, facts, batch_origin),     has_units ? fsdp2_name(plan) : "",
-                                    has_units ? describe_units(plan) : "",      describe_sizes(plan),
-                                    describe_checkpointing(plan.checkpointing), describe_numbers(plan, facts)};
+  std::vector<std::string> lines = {
+      planner::sentence_of(plan, facts, batch_origin), has_units ? planner::fsdp2_name(plan) : "",
+      has_units ? describe_units(plan) : "",           describe_sizes(plan),
+      describe_checkpointing(plan.checkpointing),      describe_numbers(plan, facts)};
   std::erase(lines, "");
   return lines;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

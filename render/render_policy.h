@@ -5,9 +5,9 @@
 #include "planner/space/wrap_policy.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// The visited modules with the policy's finding, the parameters left in the root, and those that no policy counts.
-void add_policy(Document& document, const PolicyExplanation& explanation);
+void add_policy(text::Document& document, const planner::PolicyExplanation& explanation);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

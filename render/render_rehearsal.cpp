@@ -15,7 +15,7 @@
 #include "text/python_text.h"
 #include "text/shell_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -62,56 +62,57 @@ std::string ranks_text(const StepReport& report) {
   return text;
 }
 
-void add_out_of_memory(Document& document, const StepReport& report, const RehearsalView& view) {
+void add_out_of_memory(text::Document& document, const StepReport& report, const RehearsalView& view) {
   const Rehearsal& seen = *report.rehearsal;
   if (report.verdict != Verdict::DoesNotFit) return;
-  if (seen.error) document.push_back(Entry{.label = "says", .lines = {seen.error->message}});
+  if (seen.error) document.push_back(text::Entry{.label = "says", .lines = {seen.error->message}});
   if (!seen.failed) return;
-  Entry entry{.label = "failed", .lines = {moment(seen.failed->phase, seen.failed->step, seen.failed->module)}};
-  add_stack(entry.lines, seen.failed->at, seen.failed->stack, view.folder, view.view.verbose);
+  text::Entry entry{.label = "failed", .lines = {moment(seen.failed->phase, seen.failed->step, seen.failed->module)}};
+  text::add_stack(entry.lines, seen.failed->at, seen.failed->stack, view.folder, view.view.verbose);
   document.push_back(std::move(entry));
 }
 
-void add_run(Document& document, const StepReport& report, const RunFacts& facts) {
+void add_run(text::Document& document, const StepReport& report, const RunFacts& facts) {
   const Rehearsal& seen = *report.rehearsal;
   const std::string where = seen.measured_on == "GPU" ? report.gpu : "a stub " + report.gpu;
-  document.push_back(Entry{
+  document.push_back(text::Entry{
       .label = "ran",
       .lines = {
-          command_text(seen.command),
-          fmt::format("{} on {} · torch {}, Python {}", counted(seen.steps, "step"), where, seen.torch, seen.python),
+          text::command_text(seen.command),
+          fmt::format("{} on {} · torch {}, Python {}", text::counted(seen.steps, "step"), where, seen.torch,
+                      seen.python),
           fmt::format("took {} and {} of host memory", format_time(facts.seconds), format_bytes(facts.host_peak))}});
 }
 
-void add_peaks(Document& document, const StepReport& report) {
+void add_peaks(text::Document& document, const StepReport& report) {
   // Without a finished or a failed step, there was no step.
   const bool has_steps = report.rehearsal->steps > 0 || report.verdict == Verdict::DoesNotFit;
-  Table table{.name = "peaks",
-              .columns = {{"phase", "phase"},
-                          {"requested", "live_peak_bytes", true},
-                          {"allocated", "allocated_peak_bytes", true},
-                          {"reserved", "reserved_peak_bytes", true},
-                          {"device", "device_peak_bytes", true}}};
+  text::Table table{.name = "peaks",
+                    .columns = {{"phase", "phase"},
+                                {"requested", "live_peak_bytes", true},
+                                {"allocated", "allocated_peak_bytes", true},
+                                {"reserved", "reserved_peak_bytes", true},
+                                {"device", "device_peak_bytes", true}}};
   for (const PhasePeaks& phase : report.memory.phases) {
     const MemoryPeaks& peaks = phase.peaks;
     const std::string name = !has_steps && phase.phase == RunPhase::FirstStep ? "after it" : words_of(phase.phase);
     table.rows.push_back({{name, std::string(name_of(phase.phase))},
-                          cell(peaks.live),
-                          cell(peaks.allocated),
-                          cell(peaks.reserved),
-                          cell(peaks.device)});
+                          text::cell(peaks.live),
+                          text::cell(peaks.allocated),
+                          text::cell(peaks.reserved),
+                          text::cell(peaks.device)});
   }
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-void add_ranks(Document& document, const Rehearsal& seen, bool verbose) {
+void add_ranks(text::Document& document, const Rehearsal& seen, bool verbose) {
   if (seen.ranks.size() < 2 && !seen.both_bounds && seen.unplayed.empty()) return;
-  Table table{.name = "ranks",
-              .columns = {{"rank", "rank", true},
-                          {"allocated", "allocated_peak_bytes", true},
-                          {"reserved", "reserved_peak_bytes", true},
-                          {"device", "device_peak_bytes", true},
-                          {"", "verdict"}}};
+  text::Table table{.name = "ranks",
+                    .columns = {{"rank", "rank", true},
+                                {"allocated", "allocated_peak_bytes", true},
+                                {"reserved", "reserved_peak_bytes", true},
+                                {"device", "device_peak_bytes", true},
+                                {"", "verdict"}}};
   // The ranks that need most, by number.
   std::vector<const RehearsedRank*> rows;
   for (const RehearsedRank& rank : seen.ranks) rows.push_back(&rank);
@@ -123,32 +124,32 @@ void add_ranks(Document& document, const Rehearsal& seen, bool verbose) {
   rows.resize(shown);
   std::stable_sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) { return a->rank < b->rank; });
   for (const RehearsedRank* rank : rows) {
-    const Cell verdict =
-        rank->fits ? Cell{"fits", "fits", Style::Good} : Cell{"out of memory", "does_not_fit", Style::Bad};
-    table.rows.push_back({cell(rank->rank),
-                          cell(rank->allocated),
+    const text::Cell verdict = rank->fits ? text::Cell{"fits", "fits", text::Style::Good}
+                                          : text::Cell{"out of memory", "does_not_fit", text::Style::Bad};
+    table.rows.push_back({text::cell(rank->rank),
+                          text::cell(rank->allocated),
                           {range_text(rank->reserved), fmt::format("{}", rank->reserved.high.count())},
                           {range_text(rank->device), fmt::format("{}", rank->device.high.count())},
                           verdict});
   }
   for (const UnplayedRank& each : seen.unplayed) {
-    table.rows.push_back({cell(each.rank), "", "", "", Cell{"not played", "not_played", Style::Bad}});
+    table.rows.push_back({text::cell(each.rank), "", "", "", text::Cell{"not played", "not_played", text::Style::Bad}});
   }
   document.push_back(std::move(table));
   if (left_out > 0) {
-    document.push_back(Entry{.label = "", .lines = {fmt::format("{} more, which need no more", left_out)}});
+    document.push_back(text::Entry{.label = "", .lines = {fmt::format("{} more, which need no more", left_out)}});
   }
 }
 
-void add_moment(Document& document, const StepReport& report, const RehearsalView& view) {
+void add_moment(text::Document& document, const StepReport& report, const RehearsalView& view) {
   const PeakMoment& peak = report.memory.peak;
   if (peak.phase == StepPhase::Unknown && report.rehearsal->peak_stack.empty()) return;
   std::string where(name_or_somewhere(peak.phase));
   if (!peak.instruction.empty() && peak.phase != StepPhase::Initialization)
     where += std::string(between(peak.phase)) + peak.instruction;
   if (!peak.op.empty()) where += ", in " + peak.op;
-  Entry entry{.label = "peak", .lines = {std::move(where)}};
-  add_stack(entry.lines, report.rehearsal->peak_at, report.rehearsal->peak_stack, view.folder, view.view.verbose);
+  text::Entry entry{.label = "peak", .lines = {std::move(where)}};
+  text::add_stack(entry.lines, report.rehearsal->peak_at, report.rehearsal->peak_stack, view.folder, view.view.verbose);
   document.push_back(std::move(entry));
 }
 
@@ -157,8 +158,8 @@ std::vector<AllocationSite> merged(const std::vector<AllocationSite>& sites, con
   std::vector<AllocationSite> result;
   for (const AllocationSite& site : sites) {
     const auto same = std::find_if(result.begin(), result.end(), [&](const AllocationSite& other) {
-      return frame_text(other.frame, folder) == frame_text(site.frame, folder) &&
-             through_text(other.through) == through_text(site.through);
+      return text::frame_text(other.frame, folder) == text::frame_text(site.frame, folder) &&
+             text::through_text(other.through) == text::through_text(site.through);
     });
     if (same == result.end()) {
       result.push_back(site);
@@ -172,17 +173,17 @@ std::vector<AllocationSite> merged(const std::vector<AllocationSite>& sites, con
 }
 
 /// "parameters 4.00 GiB · activations 3.20 GiB".
-void add_categories(Document& document, const Rehearsal& seen) {
+void add_categories(text::Document& document, const Rehearsal& seen) {
   std::string line;
   for (const PeakCategory& each : seen.categories) {
     if (each.bytes <= Bytes(0)) continue;
     line += fmt::format("{}{} {}", line.empty() ? "" : " · ", each.name, format_bytes(each.bytes));
   }
-  if (!line.empty()) document.push_back(Entry{.label = "at peak", .lines = {std::move(line)}});
+  if (!line.empty()) document.push_back(text::Entry{.label = "at peak", .lines = {std::move(line)}});
 }
 
-void add_allocations(Document& document, const Rehearsal& seen, const RehearsalView& view) {
-  Table table{
+void add_allocations(text::Document& document, const Rehearsal& seen, const RehearsalView& view) {
+  text::Table table{
       .name = seen.categories.empty() ? "at peak" : "by line",
       .columns = {
           {"bytes", "bytes", true}, {"count", "count", true}, {"asked for by", "line"}, {"through", "through"}}};
@@ -194,21 +195,21 @@ void add_allocations(Document& document, const Rehearsal& seen, const RehearsalV
       rest += site.bytes;
       rest_count += site.count;
     } else {
-      table.rows.push_back({cell(site.bytes), cell(site.count), frame_text(site.frame, view.folder),
-                            Cell{through_text(site.through), site.through}});
+      table.rows.push_back({text::cell(site.bytes), text::cell(site.count), text::frame_text(site.frame, view.folder),
+                            text::Cell{text::through_text(site.through), site.through}});
     }
   }
-  if (rest > Bytes(0)) table.rows.push_back({cell(rest), cell(rest_count), "other lines", ""});
+  if (rest > Bytes(0)) table.rows.push_back({text::cell(rest), text::cell(rest_count), "other lines", ""});
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-void add_device(Document& document, const MemoryReport& memory, bool verbose) {
+void add_device(text::Document& document, const MemoryReport& memory, bool verbose) {
   if (verbose) {
-    Table table{
+    text::Table table{
         .name = "device",
         .columns = {{"term", "term"}, {"bytes", "bytes", true}, {"provenance", "provenance"}, {"source", "source"}}};
     for (const DeviceTerm& term : memory.device_terms) {
-      table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
+      table.rows.push_back({term.name, text::cell(term.bytes), std::string(name_of(term.provenance)), term.source});
     }
     document.push_back(std::move(table));
     return;
@@ -220,22 +221,22 @@ void add_device(Document& document, const MemoryReport& memory, bool verbose) {
       line += fmt::format(" ({})", name_of(term.provenance));
     }
   }
-  document.push_back(Entry{.label = "device", .lines = {std::move(line)}});
+  document.push_back(text::Entry{.label = "device", .lines = {std::move(line)}});
 }
 
-void add_list(Document& document, const std::string& label, std::vector<std::string> lines, Style style) {
-  if (!lines.empty()) document.push_back(Entry{.label = label, .lines = std::move(lines), .style = style});
+void add_list(text::Document& document, const std::string& label, std::vector<std::string> lines, text::Style style) {
+  if (!lines.empty()) document.push_back(text::Entry{.label = label, .lines = std::move(lines), .style = style});
 }
 
-void add_readbacks(Document& document, const RehearsalLimits& limits, const std::string& folder) {
-  Table table{.name = "read",
-              .columns = {{"from the device by", "line"},
-                          {"operation", "operation"},
-                          {"count", "count", true},
-                          {"sizes follow", "steers_sizes"}}};
+void add_readbacks(text::Document& document, const RehearsalLimits& limits, const std::string& folder) {
+  text::Table table{.name = "read",
+                    .columns = {{"from the device by", "line"},
+                                {"operation", "operation"},
+                                {"count", "count", true},
+                                {"sizes follow", "steers_sizes"}}};
   for (const Readback& each : limits.readbacks) {
-    table.rows.push_back({frame_text({.file = each.file, .line = each.line}, folder), each.operation, cell(each.count),
-                          each.steers_sizes ? "yes" : "no"});
+    table.rows.push_back({text::frame_text({.file = each.file, .line = each.line}, folder), each.operation,
+                          text::cell(each.count), each.steers_sizes ? "yes" : "no"});
   }
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
@@ -255,7 +256,7 @@ std::vector<std::string> warnings_of(const StepReport& report, const std::string
   std::vector<std::string> lines;
   for (const RehearsalWarning& warning : report.rehearsal->warnings) {
     if (about(warning) != what) continue;
-    const std::string place = frame_text({.file = warning.file, .line = warning.line}, folder);
+    const std::string place = text::frame_text({.file = warning.file, .line = warning.line}, folder);
     lines.push_back(warning.file.empty() ? warning.text : fmt::format("{}: {}", place, warning.text));
   }
   return lines;
@@ -271,7 +272,7 @@ std::vector<std::string> hints(const StepReport& report) {
   return lines;
 }
 
-Entry rehearsal_verdict(const StepReport& report) {
+text::Entry rehearsal_verdict(const StepReport& report) {
   const MemoryReport& memory = report.memory;
   const Rehearsal& seen = *report.rehearsal;
   if (report.verdict == Verdict::DoesNotFit) {
@@ -282,51 +283,52 @@ Entry rehearsal_verdict(const StepReport& report) {
     }
     line += " · " + ranks_text(report);
     if (seen.timing_decides) line += " · it depends on timing: see ranks";
-    return {.label = "OUT OF MEMORY", .lines = {std::move(line)}, .style = Style::Bad};
+    return {.label = "OUT OF MEMORY", .lines = {std::move(line)}, .style = text::Style::Bad};
   }
   const auto row =
       std::find_if(seen.ranks.begin(), seen.ranks.end(), [&](const auto& r) { return r.rank == seen.rank; });
   const PeakRange device = row == seen.ranks.end() ? PeakRange{memory.peaks.device, memory.peaks.device} : row->device;
   std::string line = fmt::format("peak {} of {} ({}), {} free · {}", range_text(device), format_bytes(memory.budget),
-                                 percent(ratio(device.high, memory.budget)), format_bytes(memory.budget - device.high),
-                                 ranks_text(report));
+                                 text::percent(ratio(device.high, memory.budget)),
+                                 format_bytes(memory.budget - device.high), ranks_text(report));
   if (memory.cache_flushes > 0) {
-    line += fmt::format(" · the allocator emptied its cache {}", counted(memory.cache_flushes, "time"));
+    line += fmt::format(" · the allocator emptied its cache {}", text::counted(memory.cache_flushes, "time"));
   }
   // Peaks of a run that never trained do not describe training.
   if (seen.steps == 0) line += " · no training step was observed";
-  if (is_tight(report)) return {.label = "FITS, TIGHT", .lines = {std::move(line)}, .style = Style::Warning};
-  return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
+  if (is_tight(report)) return {.label = "FITS, TIGHT", .lines = {std::move(line)}, .style = text::Style::Warning};
+  return {.label = "FITS", .lines = {std::move(line)}, .style = text::Style::Good};
 }
 
 /// "all_gather count: 3 predicted, 25 measured (-88.0 %) · 4 more terms differ by more than they may"
-Entry difference_of(const Comparison& comparison) {
+text::Entry difference_of(const Comparison& comparison) {
   const auto first = std::find_if(comparison.terms.begin(), comparison.terms.end(),
                                   [&](const ComparedTerm& term) { return term.name == comparison.beyond.front(); });
   std::string line = comparison.beyond.front();
   if (first != comparison.terms.end()) {
     const auto figure = [&](std::int64_t value) {
-      return first->unit == TermUnit::Bytes ? format_bytes(Bytes(value)) : grouped(value);
+      return first->unit == TermUnit::Bytes ? format_bytes(Bytes(value)) : text::grouped(value);
     };
     line = fmt::format("{}: {} predicted, {} measured ({})", first->name, figure(first->predicted),
                        figure(first->measured), relative_text(*first));
   }
   const auto others = static_cast<std::int64_t>(comparison.beyond.size()) - 1;
   if (others > 0)
-    line += fmt::format(" · {} more differ{} by more than allowed", counted(others, "term"), others == 1 ? "s" : "");
-  return {.label = "DIFFERS", .lines = {std::move(line)}, .style = Style::Bad};
+    line +=
+        fmt::format(" · {} more differ{} by more than allowed", text::counted(others, "term"), others == 1 ? "s" : "");
+  return {.label = "DIFFERS", .lines = {std::move(line)}, .style = text::Style::Bad};
 }
 
 }  // namespace
 
-std::vector<Entry> rehearsal_verdicts(const StepReport& report, const Comparison* comparison) {
-  std::vector<Entry> entries = {rehearsal_verdict(report)};
+std::vector<text::Entry> rehearsal_verdicts(const StepReport& report, const Comparison* comparison) {
+  std::vector<text::Entry> entries = {rehearsal_verdict(report)};
   const bool differs = comparison != nullptr && !comparison->beyond.empty();
   if (differs && report.verdict != Verdict::DoesNotFit) entries.insert(entries.begin(), difference_of(*comparison));
   return entries;
 }
 
-Table rehearsal_summary(const StepReport& report) {
+text::Table rehearsal_summary(const StepReport& report) {
   const MemoryPeaks& peaks = report.memory.peaks;
   return {.name = "summary",
           .columns = {{"verdict", "verdict"},
@@ -337,9 +339,9 @@ Table rehearsal_summary(const StepReport& report) {
                       {"device", "device_peak_bytes", true},
                       {"rank", "rank", true},
                       {"ranks", "world_size", true}},
-          .rows = {{std::string(name_of(report.verdict)), cell(report.memory.budget), cell(peaks.live),
-                    cell(peaks.allocated), cell(peaks.reserved), cell(peaks.device), cell(report.rehearsal->rank),
-                    cell(report.gpus_per_node * report.nodes)}},
+          .rows = {{std::string(name_of(report.verdict)), text::cell(report.memory.budget), text::cell(peaks.live),
+                    text::cell(peaks.allocated), text::cell(peaks.reserved), text::cell(peaks.device),
+                    text::cell(report.rehearsal->rank), text::cell(report.gpus_per_node * report.nodes)}},
           .only_for_scripts = true};
 }
 
@@ -357,7 +359,7 @@ std::vector<std::string> limits_of(const StepReport& report) {
   }
   if (report.rehearsal->out_of_memory_errors > 0 && report.verdict == Verdict::Fits) {
     lines.push_back(fmt::format("PyTorch ran out of memory {}, and the script went on.",
-                                counted(report.rehearsal->out_of_memory_errors, "time")));
+                                text::counted(report.rehearsal->out_of_memory_errors, "time")));
   }
   if (limits.data_dependent_routing) {
     lines.push_back(
@@ -371,7 +373,7 @@ std::vector<std::string> limits_of(const StepReport& report) {
   if (limits.cuda_graphs) lines.emplace_back("CUDA graphs were captured; their private pools may differ on a GPU.");
   if (limits.cudnn_plans > 0) {
     lines.push_back(fmt::format("cuDNN ran {}; each is charged a workspace of {} (--cudnn-workspace), not cuDNN's own.",
-                                counted(limits.cudnn_plans, "time"), format_bytes(limits.cudnn_workspace)));
+                                text::counted(limits.cudnn_plans, "time"), format_bytes(limits.cudnn_workspace)));
   }
   if (limits.allocator_event_queries > 0) {
     lines.emplace_back(
@@ -384,22 +386,22 @@ std::vector<std::string> limits_of(const StepReport& report) {
   return lines;
 }
 
-Document document_of(const StepReport& report, const RunFacts& facts, const RehearsalView& view) {
+text::Document document_of(const StepReport& report, const RunFacts& facts, const RehearsalView& view) {
   const Rehearsal& seen = *report.rehearsal;
-  Document document;
-  for (Entry& entry : rehearsal_verdicts(report, view.comparison)) document.push_back(std::move(entry));
+  text::Document document;
+  for (text::Entry& entry : rehearsal_verdicts(report, view.comparison)) document.push_back(std::move(entry));
   document.push_back(rehearsal_summary(report));
   add_out_of_memory(document, report, view);
-  add_list(document, "try", remedies_of_rehearsal(report), Style::Plain);
+  add_list(document, "try", remedies_of_rehearsal(report), text::Style::Plain);
   add_run(document, report, facts);
   add_applied(document, report, view.view.verbose);
-  add_list(document, "plan", warnings_of(report, view.folder, About::Plan), Style::Strong);
+  add_list(document, "plan", warnings_of(report, view.folder, About::Plan), text::Style::Strong);
   std::vector<std::string> warnings;
   for (const UnplayedRank& each : seen.unplayed) {
     warnings.push_back(fmt::format("Rank {} may need more: {}", each.rank, each.why));
   }
   for (std::string& line : warnings_of(report, view.folder, About::Script)) warnings.push_back(std::move(line));
-  add_list(document, "warn", std::move(warnings), Style::Warning);
+  add_list(document, "warn", std::move(warnings), text::Style::Warning);
   add_peaks(document, report);
   add_ranks(document, seen, view.view.verbose);
   if (view.comparison != nullptr) {
@@ -407,8 +409,9 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
     add_comparison(document, *view.comparison, most);
   }
   if (view.view.pictures) {
-    std::vector<std::string> curve = memory_curve(report.memory, view.view.width - kCurveIndent);
-    if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
+    std::vector<std::string> curve = text::memory_curve(report.memory, view.view.width - text::kCurveIndent);
+    if (!curve.empty())
+      document.push_back(text::Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
   }
   // If the script caught the error and continued, the peak matters, not the earlier failure.
   if (!seen.failed || report.verdict == Verdict::Fits) add_moment(document, report, view);
@@ -418,13 +421,13 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
   // A run without a second step does not show the traffic of a step.
   if (seen.steps > 0) add_measured_traffic(document, report.traffic, view.view.verbose);
   if (view.view.verbose) add_readbacks(document, seen.limits, view.folder);
-  add_list(document, "wrote", warnings_of(report, view.folder, About::Writes), Style::Strong);
+  add_list(document, "wrote", warnings_of(report, view.folder, About::Writes), text::Style::Strong);
   std::vector<std::string> limits = limits_of(report);
   for (std::string& line : warnings_of(report, view.folder, About::Rehearsal)) limits.push_back(std::move(line));
-  add_list(document, "limits", std::move(limits), Style::Warning);
-  add_list(document, "assume", report.assumptions, Style::Strong);
-  add_list(document, "see", hints(report), Style::Strong);
+  add_list(document, "limits", std::move(limits), text::Style::Warning);
+  add_list(document, "assume", report.assumptions, text::Style::Strong);
+  add_list(document, "see", hints(report), text::Style::Strong);
   return document;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -12,7 +12,7 @@
 #include "render/render_report.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// Facts that differ from run to run and are therefore not in the report.
 struct RunFacts {
@@ -28,15 +28,15 @@ struct RehearsalView {
 
 /// FITS or OUT OF MEMORY. A run that fits but differs from `comparison` by more than its limits starts with
 /// DIFFERS. `comparison`: with the prediction; may be null. REQUIRES: a report with a rehearsal, here and below.
-std::vector<Entry> rehearsal_verdicts(const StepReport& report, const Comparison* comparison);
+std::vector<text::Entry> rehearsal_verdicts(const StepReport& report, const Comparison* comparison);
 
 /// The peaks as one row of exact numbers for CSV.
-Table rehearsal_summary(const StepReport& report);
+text::Table rehearsal_summary(const StepReport& report);
 
 /// The whole answer, verdict first.
-Document document_of(const StepReport& report, const RunFacts& facts, const RehearsalView& view);
+text::Document document_of(const StepReport& report, const RunFacts& facts, const RehearsalView& view);
 
 /// Sentences about limits of the figures, most important first.
 std::vector<std::string> limits_of(const StepReport& report);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -11,7 +11,7 @@
 #include "text/figures.h"
 #include "text/python_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -23,24 +23,24 @@ std::string settings_name(const std::string& text) {
   return text.empty() ? "the default settings" : text;
 }
 
-std::int64_t num_requests(const Recording& recording) {
+std::int64_t num_requests(const replay::Recording& recording) {
   return std::count_if(recording.trace.steps.begin(), recording.trace.steps.end(),
                        [](const auto& step) { return step.operation == TraceOperation::Malloc; });
 }
 
 /// "request 12 of 345"
-std::string place_of(const Recording& recording, std::size_t step) {
+std::string place_of(const replay::Recording& recording, std::size_t step) {
   const auto& steps = recording.trace.steps;
   const auto number = std::count_if(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(step) + 1,
                                     [](const auto& each) { return each.operation == TraceOperation::Malloc; });
-  return fmt::format("request {} of {}", grouped(number), grouped(num_requests(recording)));
+  return fmt::format("request {} of {}", text::grouped(number), text::grouped(num_requests(recording)));
 }
 
 /// "3.2 s after the first event", or empty.
-std::string time_of(const Recording& recording, const RecordedOrigin& origin) {
+std::string time_of(const replay::Recording& recording, const replay::RecordedOrigin& origin) {
   if (!origin.time_us) return {};
   const auto first = std::find_if(recording.event_of_step.begin(), recording.event_of_step.end(),
-                                  [](std::uint32_t event) { return event != Recording::kNoEvent; });
+                                  [](std::uint32_t event) { return event != replay::Recording::kNoEvent; });
   if (first == recording.event_of_step.end()) return {};
   const auto start = recording.origin(static_cast<std::size_t>(first - recording.event_of_step.begin())).time_us;
   if (!start || *origin.time_us < *start) return {};
@@ -53,65 +53,67 @@ std::string percent(Bytes part, Bytes whole) {
 }
 
 /// The moment of a step, with the line of Python that requested the memory.
-Entry moment(std::string label, const Recording& recording, std::size_t step, bool all, const std::string& folder) {
-  const RecordedOrigin origin = recording.origin(step);
-  Entry entry{.label = std::move(label), .lines = {place_of(recording, step) + time_of(recording, origin)}};
-  add_stack(entry.lines, PythonFrame{}, origin.stack, folder, all);
+text::Entry moment(std::string label, const replay::Recording& recording, std::size_t step, bool all,
+                   const std::string& folder) {
+  const replay::RecordedOrigin origin = recording.origin(step);
+  text::Entry entry{.label = std::move(label), .lines = {place_of(recording, step) + time_of(recording, origin)}};
+  text::add_stack(entry.lines, PythonFrame{}, origin.stack, folder, all);
   return entry;
 }
 
-void add_read(Document& document, const ReplayAnswer& answer) {
-  const Recording& recording = answer.recording;
+void add_read(text::Document& document, const ReplayAnswer& answer) {
+  const replay::Recording& recording = answer.recording;
   const std::string what = recording.is_snapshot
                                ? fmt::format("a memory snapshot of device {}", recording.device_number)
                                : std::string("a text trace");
-  Entry entry{.label = "read",
-              .lines = {fmt::format("{}: {} in {}, recorded with {}", what, counted(num_requests(recording), "request"),
-                                    counted(static_cast<std::int64_t>(recording.trace.steps.size()), "step"),
-                                    settings_name(recording.trace.settings_text))}};
+  text::Entry entry{
+      .label = "read",
+      .lines = {fmt::format("{}: {} in {}, recorded with {}", what, text::counted(num_requests(recording), "request"),
+                            text::counted(static_cast<std::int64_t>(recording.trace.steps.size()), "step"),
+                            settings_name(recording.trace.settings_text))}};
   document.push_back(std::move(entry));
 }
 
-std::vector<Cell> row_of(const std::string& name, const ReplayResult& result) {
+std::vector<text::Cell> row_of(const std::string& name, const replay::ReplayResult& result) {
   return {name,
-          cell(result.requested_peak),
-          cell(result.allocated_peak),
-          cell(result.reserved_peak),
-          cell(result.unused_at_peak),
+          text::cell(result.requested_peak),
+          text::cell(result.allocated_peak),
+          text::cell(result.reserved_peak),
+          text::cell(result.unused_at_peak),
           {percent(result.unused_at_peak, result.reserved_peak),
            fmt::format("{:.6f}",
                        result.reserved_peak > Bytes(0) ? ratio(result.unused_at_peak, result.reserved_peak) : 0.0)},
-          cell(result.statistics.num_alloc_retries),
-          cell(result.num_refused)};
+          text::cell(result.statistics.num_alloc_retries),
+          text::cell(result.num_refused)};
 }
 
-void add_peaks(Document& document, const ReplayAnswer& answer) {
-  Table table{.name = "peaks",
-              .columns = {{"", "run"},
-                          {"requested", "requested_peak_bytes", true},
-                          {"allocated", "allocated_peak_bytes", true},
-                          {"reserved", "reserved_peak_bytes", true},
-                          {"unused", "unused_at_reserved_peak_bytes", true},
-                          {"share", "unused_share", true},
-                          {"retries", "num_alloc_retries", true},
-                          {"refused", "num_refused", true}}};
+void add_peaks(text::Document& document, const ReplayAnswer& answer) {
+  text::Table table{.name = "peaks",
+                    .columns = {{"", "run"},
+                                {"requested", "requested_peak_bytes", true},
+                                {"allocated", "allocated_peak_bytes", true},
+                                {"reserved", "reserved_peak_bytes", true},
+                                {"unused", "unused_at_reserved_peak_bytes", true},
+                                {"share", "unused_share", true},
+                                {"retries", "num_alloc_retries", true},
+                                {"refused", "num_refused", true}}};
   table.rows.push_back(row_of("recorded", answer.recorded));
   if (answer.replayed) table.rows.push_back(row_of("replayed", *answer.replayed));
   document.push_back(std::move(table));
 }
 
-void add_driver(Document& document, const ReplayAnswer& answer) {
-  Table table{.name = "driver",
-              .columns = {{"", "run"},
-                          {"cudaMalloc", "num_cuda_malloc", true},
-                          {"cudaFree", "num_cuda_free", true},
-                          {"cuMemCreate", "num_cu_mem_create", true},
-                          {"cuMemUnmap", "num_cu_mem_unmap", true},
-                          {"most unused", "unused_peak_bytes", true}}};
-  const auto add = [&](const char* name, const ReplayResult& result) {
+void add_driver(text::Document& document, const ReplayAnswer& answer) {
+  text::Table table{.name = "driver",
+                    .columns = {{"", "run"},
+                                {"cudaMalloc", "num_cuda_malloc", true},
+                                {"cudaFree", "num_cuda_free", true},
+                                {"cuMemCreate", "num_cu_mem_create", true},
+                                {"cuMemUnmap", "num_cu_mem_unmap", true},
+                                {"most unused", "unused_peak_bytes", true}}};
+  const auto add = [&](const char* name, const replay::ReplayResult& result) {
     const simulator::DriverCalls& calls = result.driver_calls;
-    table.rows.push_back({name, cell(calls.num_malloc), cell(calls.num_free), cell(calls.num_create),
-                          cell(calls.num_unmap), cell(result.unused_peak)});
+    table.rows.push_back({name, text::cell(calls.num_malloc), text::cell(calls.num_free), text::cell(calls.num_create),
+                          text::cell(calls.num_unmap), text::cell(result.unused_peak)});
   };
   add("recorded", answer.recorded);
   if (answer.replayed) add("replayed", *answer.replayed);
@@ -119,44 +121,46 @@ void add_driver(Document& document, const ReplayAnswer& answer) {
 }
 
 /// Blocks for memory in use; dots above for reserved but idle memory.
-std::vector<std::string> curve(const ReplayResult& result, Bytes top, int width) {
+std::vector<std::string> curve(const replay::ReplayResult& result, Bytes top, int width) {
   const std::string label = format_bytes(top);
   const int columns =
-      std::min({width - display_width(label) - 1, kMostColumns, static_cast<int>(result.reserved.size())});
+      std::min({width - text::display_width(label) - 1, text::kMostColumns, static_cast<int>(result.reserved.size())});
   if (columns < 8 || top <= Bytes(0)) return {};
-  const std::vector<Bytes> allocated = highest_of_parts(result.allocated, static_cast<std::size_t>(columns));
-  const std::vector<Bytes> reserved = highest_of_parts(result.reserved, static_cast<std::size_t>(columns));
+  const std::vector<Bytes> allocated = replay::highest_of_parts(result.allocated, static_cast<std::size_t>(columns));
+  const std::vector<Bytes> reserved = replay::highest_of_parts(result.reserved, static_cast<std::size_t>(columns));
   std::vector<std::string> lines;
   for (int row = kCurveHeight - 1; row >= 0; --row) {
     const bool is_top = row == kCurveHeight - 1;
-    std::string line = is_top ? label + "┤" : std::string(static_cast<std::size_t>(display_width(label)), ' ') + "│";
+    std::string line =
+        is_top ? label + "┤" : std::string(static_cast<std::size_t>(text::display_width(label)), ' ') + "│";
     for (std::size_t i = 0; i < allocated.size(); ++i) {
       const auto filled = [&](Bytes value) {
-        const int eighths = static_cast<int>(ratio(value, top) * kCurveHeight * kEighths + 0.5) - row * kEighths;
-        return std::clamp(eighths, 0, kEighths);
+        const int eighths =
+            static_cast<int>(ratio(value, top) * kCurveHeight * text::kEighths + 0.5) - row * text::kEighths;
+        return std::clamp(eighths, 0, text::kEighths);
       };
       const int in_use = filled(allocated[i]);
-      const bool is_idle = in_use == 0 && filled(reserved[i]) >= kEighths / 2;
-      line += is_idle ? "░" : kBlocks[in_use];
+      const bool is_idle = in_use == 0 && filled(reserved[i]) >= text::kEighths / 2;
+      line += is_idle ? "░" : text::kBlocks[in_use];
     }
     lines.push_back(std::move(line));
   }
   return lines;
 }
 
-void add_curves(Document& document, const ReplayAnswer& answer, const View& view) {
+void add_curves(text::Document& document, const ReplayAnswer& answer, const View& view) {
   if (!view.pictures) return;
   const Bytes top = std::max(answer.recorded.reserved_peak, answer.answer().reserved_peak);
-  const auto add = [&](const char* label, const ReplayResult& result) {
-    std::vector<std::string> lines = curve(result, top, view.width - kCurveIndent);
-    if (!lines.empty()) document.push_back(Entry{.label = label, .lines = std::move(lines), .is_picture = true});
+  const auto add = [&](const char* label, const replay::ReplayResult& result) {
+    std::vector<std::string> lines = curve(result, top, view.width - text::kCurveIndent);
+    if (!lines.empty()) document.push_back(text::Entry{.label = label, .lines = std::move(lines), .is_picture = true});
   };
   add("recorded", answer.recorded);
   if (answer.replayed) add("replayed", *answer.replayed);
-  document.push_back(Entry{.label = "", .lines = {"█ allocated, ░ reserved and not in use"}, .is_picture = true});
+  document.push_back(text::Entry{.label = "", .lines = {"█ allocated, ░ reserved and not in use"}, .is_picture = true});
 }
 
-void add_limits(Document& document, const ReplayAnswer& answer) {
+void add_limits(text::Document& document, const ReplayAnswer& answer) {
   std::vector<std::string> lines;
   const std::vector<Bytes>& said = answer.recording.reserved;
   const Bytes in_file = said.empty() ? answer.recorded.reserved_peak : *std::max_element(said.begin(), said.end());
@@ -169,14 +173,14 @@ void add_limits(Document& document, const ReplayAnswer& answer) {
     lines.emplace_back("What a program does after a refusal is not known; the rest of the recording was replayed.");
   }
   if (!lines.empty()) {
-    document.push_back(Entry{.label = "limits", .lines = std::move(lines), .style = Style::Warning});
+    document.push_back(text::Entry{.label = "limits", .lines = std::move(lines), .style = text::Style::Warning});
   }
 }
 
 }  // namespace
 
-Entry replay_verdict(const ReplayAnswer& answer) {
-  const ReplayResult& result = answer.answer();
+text::Entry replay_verdict(const ReplayAnswer& answer) {
+  const replay::ReplayResult& result = answer.answer();
   const Bytes device = answer.asked().device.total;
   const std::string with = answer.request ? " · with " + settings_name(answer.asked().settings_text) : "";
   if (result.first_refusal) {
@@ -185,7 +189,7 @@ Entry replay_verdict(const ReplayAnswer& answer) {
             .lines = {fmt::format("{} asked for in {}, {} free of {}{}", format_bytes(failure.requested),
                                   place_of(answer.recording, result.first_refusal->step),
                                   format_bytes(failure.device_free), format_bytes(device), with)},
-            .style = Style::Bad};
+            .style = text::Style::Bad};
   }
   std::string than;
   if (answer.replayed && answer.replayed->reserved_peak != answer.recorded.reserved_peak) {
@@ -203,13 +207,13 @@ Entry replay_verdict(const ReplayAnswer& answer) {
   return {.label = "FITS",
           .lines = {fmt::format("{} reserved of {} ({}){}{}", peak, format_bytes(device),
                                 percent(result.reserved_peak, device), than, with)},
-          .style = Style::Good};
+          .style = text::Style::Good};
 }
 
-Document document_of(const ReplayAnswer& answer, const View& view, const std::string& folder) {
-  const Recording& recording = answer.recording;
-  const ReplayResult& result = answer.answer();
-  Document document = {replay_verdict(answer)};
+text::Document document_of(const ReplayAnswer& answer, const View& view, const std::string& folder) {
+  const replay::Recording& recording = answer.recording;
+  const replay::ReplayResult& result = answer.answer();
+  text::Document document = {replay_verdict(answer)};
   add_read(document, answer);
   add_peaks(document, answer);
   if (result.first_refusal) {
@@ -221,19 +225,21 @@ Document document_of(const ReplayAnswer& answer, const View& view, const std::st
   if (view.verbose) add_driver(document, answer);
   add_limits(document, answer);
   if (!answer.request) {
-    document.push_back(Entry{.label = "replayed", .lines = {"only as recorded: no other setting or device was given"}});
+    document.push_back(
+        text::Entry{.label = "replayed", .lines = {"only as recorded: no other setting or device was given"}});
   }
   if (!answer.knows_device) {
-    document.push_back(Entry{.label = "see", .lines = {"--device-memory 16G: whether it fits on such a device"}});
+    document.push_back(text::Entry{.label = "see", .lines = {"--device-memory 16G: whether it fits on such a device"}});
   }
   if (!answer.request) {
     const bool expands = recording.trace.settings.expandable_segments;
-    document.push_back(Entry{.label = "see",
-                             .lines = {fmt::format("--alloc-conf expandable_segments:{}: what another setting would "
-                                                   "have done",
-                                                   expands ? "False" : "True")}});
+    document.push_back(
+        text::Entry{.label = "see",
+                    .lines = {fmt::format("--alloc-conf expandable_segments:{}: what another setting would "
+                                          "have done",
+                                          expands ? "False" : "True")}});
   }
   return document;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -15,7 +15,7 @@
 #include "text/curve_text.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -26,7 +26,7 @@ constexpr std::size_t kMostLiveTensors = 20;
 constexpr std::int64_t kUsuallySplit = 30'000'000'000;
 
 std::string join(const std::vector<std::string>& parts) {
-  return fmt::format("{}", fmt::join(parts, kDot));
+  return fmt::format("{}", fmt::join(parts, text::kDot));
 }
 
 /// The largest categories with their bytes, then the rest as one.
@@ -95,7 +95,7 @@ std::string missing_outside(const MemoryReport& memory) {
   return host + (host.empty() || drive.empty() ? "" : "; ") + drive;
 }
 
-void add_device(Document& document, const MemoryReport& memory, const View& view) {
+void add_device(text::Document& document, const MemoryReport& memory, const View& view) {
   if (!view.verbose) {
     // Here "nccl shard group: ring" and similar terms are one.
     std::vector<std::pair<std::string, Bytes>> groups;
@@ -106,67 +106,68 @@ void add_device(Document& document, const MemoryReport& memory, const View& view
     }
     std::vector<std::string> parts;
     for (const auto& [name, bytes] : groups) parts.push_back(fmt::format("{} {}", name, format_bytes(bytes)));
-    document.push_back(Entry{.label = "device", .lines = {join(parts)}});
+    document.push_back(text::Entry{.label = "device", .lines = {join(parts)}});
     return;
   }
-  Table table{
+  text::Table table{
       .name = "device",
       .columns = {{"term", "term"}, {"bytes", "bytes", true}, {"provenance", "provenance"}, {"source", "source"}}};
   for (const DeviceTerm& term : memory.device_terms) {
-    table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
+    table.rows.push_back({term.name, text::cell(term.bytes), std::string(name_of(term.provenance)), term.source});
   }
   document.push_back(std::move(table));
 }
 
-void add_phases(Document& document, const MemoryReport& memory) {
-  Table table{.name = "phases",
-              .columns = {{"phase", "phase"},
-                          {"live", "live_peak_bytes", true},
-                          {"allocated", "allocated_peak_bytes", true},
-                          {"reserved", "reserved_peak_bytes", true},
-                          {"device", "device_peak_bytes", true}}};
+void add_phases(text::Document& document, const MemoryReport& memory) {
+  text::Table table{.name = "phases",
+                    .columns = {{"phase", "phase"},
+                                {"live", "live_peak_bytes", true},
+                                {"allocated", "allocated_peak_bytes", true},
+                                {"reserved", "reserved_peak_bytes", true},
+                                {"device", "device_peak_bytes", true}}};
   for (const PhasePeaks& phase : memory.phases) {
     const MemoryPeaks& peaks = phase.peaks;
-    table.rows.push_back({std::string(name_of(phase.phase)), cell(peaks.live), cell(peaks.allocated),
-                          cell(peaks.reserved), cell(peaks.device)});
+    table.rows.push_back({std::string(name_of(phase.phase)), text::cell(peaks.live), text::cell(peaks.allocated),
+                          text::cell(peaks.reserved), text::cell(peaks.device)});
   }
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-void add_live_tensors(Document& document, const MemoryReport& memory) {
-  Table table{.name = "live",
-              .columns = {{"bytes", "bytes", true},
-                          {"count", "count", true},
-                          {"category", "category"},
-                          {"tensor at the peak", "name"}}};
+void add_live_tensors(text::Document& document, const MemoryReport& memory) {
+  text::Table table{.name = "live",
+                    .columns = {{"bytes", "bytes", true},
+                                {"count", "count", true},
+                                {"category", "category"},
+                                {"tensor at the peak", "name"}}};
   Bytes rest;
   for (const LiveTensor& tensor : memory.live_at_peak) {
     if (table.rows.size() < kMostLiveTensors) {
       table.rows.push_back(
-          {cell(tensor.bytes), cell(tensor.count), std::string(name_of(tensor.category)), tensor.name});
+          {text::cell(tensor.bytes), text::cell(tensor.count), std::string(name_of(tensor.category)), tensor.name});
     } else {
       rest += tensor.bytes;
     }
   }
-  if (rest > Bytes(0)) table.rows.push_back({cell(rest), "", "", "smaller ones"});
+  if (rest > Bytes(0)) table.rows.push_back({text::cell(rest), "", "", "smaller ones"});
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-void add_collectives(Document& document, const TrafficReport& traffic) {
-  Table table{.name = "issued",
-              .columns = {{"kind", "kind"},
-                          {"unit", "unit"},
-                          {"phase", "phase"},
-                          {"dtype", "dtype"},
-                          {"size", "payload_bytes", true},
-                          {"count", "elements", true},
-                          {"ranks", "group_size", true},
-                          {"time", "time", true},
-                          {"exposed", "exposed", true}}};
+void add_collectives(text::Document& document, const TrafficReport& traffic) {
+  text::Table table{.name = "issued",
+                    .columns = {{"kind", "kind"},
+                                {"unit", "unit"},
+                                {"phase", "phase"},
+                                {"dtype", "dtype"},
+                                {"size", "payload_bytes", true},
+                                {"count", "elements", true},
+                                {"ranks", "group_size", true},
+                                {"time", "time", true},
+                                {"exposed", "exposed", true}}};
   for (const Collective& each : traffic.collectives) {
-    table.rows.push_back({std::string(name_of(each.kind)), each.unit.empty() ? Cell{"root", ""} : Cell{each.unit},
-                          std::string(name_of(each.phase)), std::string(name_of(each.dtype)), cell(each.payload),
-                          cell(each.elements), cell(each.group_size), cell(each.time), cell(each.exposed)});
+    table.rows.push_back(
+        {std::string(name_of(each.kind)), each.unit.empty() ? text::Cell{"root", ""} : text::Cell{each.unit},
+         std::string(name_of(each.phase)), std::string(name_of(each.dtype)), text::cell(each.payload),
+         text::cell(each.elements), text::cell(each.group_size), text::cell(each.time), text::cell(each.exposed)});
   }
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
@@ -192,7 +193,7 @@ std::string band_of(const TimeReport& time) {
 std::string tightness_of(const MemoryReport& memory) {
   const std::string price =
       memory.flush_time > Seconds(0) ? fmt::format(", about {} more a step", format_time(memory.flush_time)) : "";
-  const std::string flushes = counted(memory.step_flushes, "time");
+  const std::string flushes = text::counted(memory.step_flushes, "time");
   switch (memory.tightness) {
     case Tightness::Margin:
       return fmt::format("{} left of a {} safety margin", format_bytes(memory.budget - memory.peaks.device),
@@ -204,7 +205,7 @@ std::string tightness_of(const MemoryReport& memory) {
     }
     case Tightness::Flushes:
       if (memory.step_flushes == 0) {
-        return fmt::format("empties its cache {} in the first steps", counted(memory.cache_flushes, "time"));
+        return fmt::format("empties its cache {} in the first steps", text::counted(memory.cache_flushes, "time"));
       }
       return fmt::format("empties its cache {} a step{}", flushes, price);
     case Tightness::None:
@@ -216,7 +217,7 @@ std::string tightness_of(const MemoryReport& memory) {
 namespace {
 
 /// The missing memory of a plan that does not run; `peak`: with the budget, as text.
-Entry refusal_of(const StepReport& report, bool no_plan_fits, const std::string& peak) {
+text::Entry refusal_of(const StepReport& report, bool no_plan_fits, const std::string& peak) {
   const MemoryReport& memory = report.memory;
   const std::string step = format_time(report.time.step);
   const std::string host = missing_outside(memory);
@@ -237,16 +238,16 @@ Entry refusal_of(const StepReport& report, bool no_plan_fits, const std::string&
   }
   return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
           .lines = {fmt::format("{} · step {}", line, step)},
-          .style = Style::Bad};
+          .style = text::Style::Bad};
 }
 
 }  // namespace
 
-Entry verdict_of(const StepReport& report, bool no_plan_fits) {
+text::Entry verdict_of(const StepReport& report, bool no_plan_fits) {
   const MemoryReport& memory = report.memory;
   const Bytes peak = memory.peaks.device;
   const std::string step = fmt::format("step {} ({})", format_time(report.time.step), band_of(report.time));
-  const std::string share = memory.budget > Bytes(0) ? percent(ratio(peak, memory.budget)) : "-";
+  const std::string share = memory.budget > Bytes(0) ? text::percent(ratio(peak, memory.budget)) : "-";
   const std::string of = fmt::format("{} of {} ({})", format_bytes(peak), format_bytes(memory.budget), share);
   switch (report.verdict) {
     case Verdict::Fits:
@@ -255,34 +256,34 @@ Entry verdict_of(const StepReport& report, bool no_plan_fits) {
         const std::string_view what = peak > memory.budget ? "would take" : "peak";
         return {.label = "FITS, TIGHT",
                 .lines = {fmt::format("{} {}; {} · {}", what, of, tightness_of(memory), step)},
-                .style = Style::Warning};
+                .style = text::Style::Warning};
       }
       return {
           .label = "FITS",
           .lines = {fmt::format("peak {}, {} headroom after a {} safety margin · {}", of,
                                 format_bytes(memory.budget - peak - memory.margin), format_bytes(memory.margin), step)},
-          .style = Style::Good};
+          .style = text::Style::Good};
     case Verdict::DoesNotFit:
       return refusal_of(report, no_plan_fits, of);
     case Verdict::Unknown:
       break;
   }
-  return {.label = "UNKNOWN", .lines = {fmt::format("peak {} · {}", of, step)}, .style = Style::Warning};
+  return {.label = "UNKNOWN", .lines = {fmt::format("peak {} · {}", of, step)}, .style = text::Style::Warning};
 }
 
 std::string speed_of(const StepReport& report) {
   const TimeReport& time = report.time;
   if (time.step <= Seconds(0)) return "";
   std::vector<std::string> parts;
-  const double samples = static_cast<double>(samples_of(report.plan)) / time.step.count();
+  const double samples = static_cast<double>(planner::samples_of(report.plan)) / time.step.count();
   const std::string figure =
-      samples < 1000 ? fmt::format("{:.3g}", samples) : grouped(static_cast<std::int64_t>(samples + 0.5));
+      samples < 1000 ? fmt::format("{:.3g}", samples) : text::grouped(static_cast<std::int64_t>(samples + 0.5));
   parts.push_back(figure + " samples/s");
   if (time.tokens_per_second_per_gpu > 0) {
-    parts.push_back(
-        fmt::format("{} tokens/s per GPU", grouped(static_cast<std::int64_t>(time.tokens_per_second_per_gpu + 0.5))));
+    parts.push_back(fmt::format("{} tokens/s per GPU",
+                                text::grouped(static_cast<std::int64_t>(time.tokens_per_second_per_gpu + 0.5))));
   }
-  parts.push_back("MFU " + percent(time.mfu));
+  parts.push_back("MFU " + text::percent(time.mfu));
   return join(parts);
 }
 
@@ -291,100 +292,102 @@ std::string scope_of(const StepReport& report) {
   return "data parallel only: no tensor, pipeline or expert parallelism";
 }
 
-void add_speed(Document& document, const StepReport& report) {
+void add_speed(text::Document& document, const StepReport& report) {
   if (std::string speed = speed_of(report); !speed.empty()) {
-    document.push_back(Entry{.label = "speed", .lines = {std::move(speed)}});
+    document.push_back(text::Entry{.label = "speed", .lines = {std::move(speed)}});
   }
   if (std::string scope = scope_of(report); !scope.empty()) {
-    document.push_back(Entry{.label = "scope", .lines = {std::move(scope)}});
+    document.push_back(text::Entry{.label = "scope", .lines = {std::move(scope)}});
   }
 }
 
-Table summary_of(const StepReport& report) {
-  return {
-      .name = "summary",
-      .columns = {{"verdict", "verdict"},
-                  {"budget", "budget_bytes", true},
-                  {"margin", "margin_bytes", true},
-                  {"live", "live_peak_bytes", true},
-                  {"allocated", "allocated_peak_bytes", true},
-                  {"reserved", "reserved_peak_bytes", true},
-                  {"device", "device_peak_bytes", true},
-                  {"step", "step", true},
-                  {"compute", "compute", true},
-                  {"exposed", "exposed_communication", true},
-                  {"tokens/s per GPU", "tokens_per_second_per_gpu", true},
-                  {"MFU", "mfu", true},
-                  {"host", "host_needed_bytes", true}},
-      .rows = {{std::string(name_of(report.verdict)), cell(report.memory.budget), cell(report.memory.margin),
-                cell(report.memory.peaks.live), cell(report.memory.peaks.allocated), cell(report.memory.peaks.reserved),
-                cell(report.memory.peaks.device), cell(report.time.step), cell(report.time.compute),
-                cell(report.time.exposed_communication), shortest(report.time.tokens_per_second_per_gpu),
-                shortest(report.time.mfu), report.memory.host ? cell(report.memory.host->needed) : Cell{"", ""}}},
-      .only_for_scripts = true};
+text::Table summary_of(const StepReport& report) {
+  return {.name = "summary",
+          .columns = {{"verdict", "verdict"},
+                      {"budget", "budget_bytes", true},
+                      {"margin", "margin_bytes", true},
+                      {"live", "live_peak_bytes", true},
+                      {"allocated", "allocated_peak_bytes", true},
+                      {"reserved", "reserved_peak_bytes", true},
+                      {"device", "device_peak_bytes", true},
+                      {"step", "step", true},
+                      {"compute", "compute", true},
+                      {"exposed", "exposed_communication", true},
+                      {"tokens/s per GPU", "tokens_per_second_per_gpu", true},
+                      {"MFU", "mfu", true},
+                      {"host", "host_needed_bytes", true}},
+          .rows = {{std::string(name_of(report.verdict)), text::cell(report.memory.budget),
+                    text::cell(report.memory.margin), text::cell(report.memory.peaks.live),
+                    text::cell(report.memory.peaks.allocated), text::cell(report.memory.peaks.reserved),
+                    text::cell(report.memory.peaks.device), text::cell(report.time.step),
+                    text::cell(report.time.compute), text::cell(report.time.exposed_communication),
+                    shortest(report.time.tokens_per_second_per_gpu), shortest(report.time.mfu),
+                    report.memory.host ? text::cell(report.memory.host->needed) : text::Cell{"", ""}}},
+          .only_for_scripts = true};
 }
 
-void add_host(Document& document, const StepReport& report, const View& view) {
-  if (const auto line = host_line(report)) document.push_back(Entry{.label = "host", .lines = {*line}});
-  if (const auto line = drive_line(report.memory)) document.push_back(Entry{.label = "drive", .lines = {*line}});
+void add_host(text::Document& document, const StepReport& report, const View& view) {
+  if (const auto line = host_line(report)) document.push_back(text::Entry{.label = "host", .lines = {*line}});
+  if (const auto line = drive_line(report.memory)) document.push_back(text::Entry{.label = "drive", .lines = {*line}});
   if (!view.verbose || !report.memory.host) return;
-  Table table{
+  text::Table table{
       .name = "host",
       .columns = {{"of a node", "term"}, {"bytes", "bytes", true}, {"provenance", "provenance"}, {"source", "source"}}};
   for (const DeviceTerm& term : report.memory.host->terms) {
-    table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
+    table.rows.push_back({term.name, text::cell(term.bytes), std::string(name_of(term.provenance)), term.source});
   }
   document.push_back(std::move(table));
 }
 
-void add_plan_and_memory(Document& document, const StepReport& report, const ModelFacts& facts,
+void add_plan_and_memory(text::Document& document, const StepReport& report, const planner::ModelFacts& facts,
                          const std::string& batch_origin, const View& view) {
   const MemoryReport& memory = report.memory;
-  document.push_back(Entry{.label = "plan", .lines = describe(report.plan, facts, batch_origin)});
-  document.push_back(Entry{.label = "peak", .lines = {moment_of(memory, true), categories(memory.at_peak)}});
+  document.push_back(text::Entry{.label = "plan", .lines = describe(report.plan, facts, batch_origin)});
+  document.push_back(text::Entry{.label = "peak", .lines = {moment_of(memory, true), categories(memory.at_peak)}});
   add_device(document, memory, view);
   add_host(document, report, view);
   if (view.pictures) {
-    std::vector<std::string> curve = memory_curve(memory, view.width - kCurveIndent);
-    if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
+    std::vector<std::string> curve = text::memory_curve(memory, view.width - text::kCurveIndent);
+    if (!curve.empty())
+      document.push_back(text::Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
   }
   if (!view.verbose) return;
   add_live_tensors(document, memory);
   add_phases(document, memory);
 }
 
-void add_traffic_and_time(Document& document, const StepReport& report, const View& view) {
-  Table table{.name = "traffic",
-              .columns = {{"per step", "kind"},
-                          {"count", "count", true},
-                          {"payload", "payload_bytes", true},
-                          {"sent per rank", "sent_bytes_per_rank", true}}};
+void add_traffic_and_time(text::Document& document, const StepReport& report, const View& view) {
+  text::Table table{.name = "traffic",
+                    .columns = {{"per step", "kind"},
+                                {"count", "count", true},
+                                {"payload", "payload_bytes", true},
+                                {"sent per rank", "sent_bytes_per_rank", true}}};
   for (std::size_t i = 0; i < report.traffic.totals.size(); ++i) {
     const TrafficTotal& total = report.traffic.totals[i];
     if (total.count == 0) continue;
-    table.rows.push_back({std::string(name_of(static_cast<CollectiveKind>(i))), cell(total.count), cell(total.payload),
-                          cell(total.sent_per_rank)});
+    table.rows.push_back({std::string(name_of(static_cast<CollectiveKind>(i))), text::cell(total.count),
+                          text::cell(total.payload), text::cell(total.sent_per_rank)});
   }
   if (table.rows.empty()) {
-    document.push_back(Entry{.label = "traffic", .lines = {"none"}});
+    document.push_back(text::Entry{.label = "traffic", .lines = {"none"}});
   } else {
     document.push_back(std::move(table));
   }
   if (report.nodes > 1) {
-    document.push_back(Entry{.label = "links",
-                             .lines = {fmt::format("sent per rank and step: {} inside a node, {} between nodes",
-                                                   format_bytes(report.traffic.sent_inside_node),
-                                                   format_bytes(report.traffic.sent_between_nodes))}});
+    document.push_back(text::Entry{.label = "links",
+                                   .lines = {fmt::format("sent per rank and step: {} inside a node, {} between nodes",
+                                                         format_bytes(report.traffic.sent_inside_node),
+                                                         format_bytes(report.traffic.sent_between_nodes))}});
   }
   if (view.verbose) add_collectives(document, report.traffic);
   const TimeReport& time = report.time;
-  document.push_back(Entry{.label = "time",
-                           .lines = {fmt::format("{} · exposed communication {}", compute_of(report),
-                                                 format_time(time.exposed_communication))}});
+  document.push_back(text::Entry{.label = "time",
+                                 .lines = {fmt::format("{} · exposed communication {}", compute_of(report),
+                                                       format_time(time.exposed_communication))}});
 }
 
-void add_assumptions(Document& document, const std::vector<std::string>& assumptions) {
-  if (!assumptions.empty()) document.push_back(Entry{.label = "assume", .lines = assumptions});
+void add_assumptions(text::Document& document, const std::vector<std::string>& assumptions) {
+  if (!assumptions.empty()) document.push_back(text::Entry{.label = "assume", .lines = assumptions});
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

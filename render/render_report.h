@@ -8,7 +8,7 @@
 #include "planner/space/plan_sentence.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 struct View {
   int width = 80;         ///< Columns of a picture and of the line of the peak.
@@ -24,7 +24,7 @@ std::string band_of(const TimeReport& time);
 
 /// FITS or DOES NOT FIT, with the peak and the step time, as one entry. With `no_plan_fits` the report is that of
 /// the plan with the least memory.
-Entry verdict_of(const StepReport& report, bool no_plan_fits = false);
+text::Entry verdict_of(const StepReport& report, bool no_plan_fits = false);
 
 /// "17.8 samples/s · 777 tokens/s per GPU · MFU 9 %": the throughput. Tokens only if the model counts them.
 std::string speed_of(const StepReport& report);
@@ -33,18 +33,18 @@ std::string speed_of(const StepReport& report);
 std::string scope_of(const StepReport& report);
 
 /// Both as entries.
-void add_speed(Document& document, const StepReport& report);
+void add_speed(text::Document& document, const StepReport& report);
 
 /// The figures of the verdict as one row of exact numbers for CSV.
-Table summary_of(const StepReport& report);
+text::Table summary_of(const StepReport& report);
 
 /// Host memory of each node, if the plan puts a part of the model there; with its terms if the view is verbose.
-void add_host(Document& document, const StepReport& report, const View& view);
+void add_host(text::Document& document, const StepReport& report, const View& view);
 /// The plan and the moment of its peak. `facts` and `batch_origin` are those of sentence_of.
-void add_plan_and_memory(Document& document, const StepReport& report, const ModelFacts& facts,
+void add_plan_and_memory(text::Document& document, const StepReport& report, const planner::ModelFacts& facts,
                          const std::string& batch_origin, const View& view);
 /// The traffic by kind and the time.
-void add_traffic_and_time(Document& document, const StepReport& report, const View& view);
-void add_assumptions(Document& document, const std::vector<std::string>& assumptions);
+void add_traffic_and_time(text::Document& document, const StepReport& report, const View& view);
+void add_assumptions(text::Document& document, const std::vector<std::string>& assumptions);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -10,13 +10,13 @@
 #include "runs/rehearse_record.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 struct MeasuredAnswer {
   const StepReport& measured;
-  const RehearsalRecord& record;  ///< Record of a rank, for facts other than figures.
-  std::int64_t num_ranks = 1;     ///< Ranks measured on this machine.
-  ExitStatus ended;               ///< How the command ended.
+  const runs::RehearsalRecord& record;  ///< Record of a rank, for facts other than figures.
+  std::int64_t num_ranks = 1;           ///< Ranks measured on this machine.
+  runs::ExitStatus ended;               ///< How the command ended.
   const StepReport* predicted = nullptr;
   const Comparison* comparison = nullptr;  ///< With `predicted`.
   double tolerance = 0;                    ///< Relative.
@@ -26,6 +26,6 @@ struct MeasuredAnswer {
 };
 
 /// Verdict first.
-Document document_of(const MeasuredAnswer& answer, bool only_verdict);
+text::Document document_of(const MeasuredAnswer& answer, bool only_verdict);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

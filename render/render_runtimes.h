@@ -7,13 +7,14 @@
 #include "render/render_report.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// The answer of `result`, with the reason why its framework is best and, after the verdict, the table of all
 /// frameworks.
-Document document_of(const RuntimeComparison& comparison, const View& view, const AnswerContext& context);
+text::Document document_of(const planner::RuntimeComparison& comparison, const View& view,
+                           const AnswerContext& context);
 
 /// The best framework and the reason.
-Entry entry_of(const RuntimeComparison& comparison);
+text::Entry entry_of(const planner::RuntimeComparison& comparison);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

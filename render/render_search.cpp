@@ -15,20 +15,20 @@
 #include "render/render_policy.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
 /// Claims about plans other than the named one.
-std::string claim_of(const Proof& proof, Verdict verdict, SearchObjective objective) {
+std::string claim_of(const planner::Proof& proof, Verdict verdict, planner::SearchObjective objective) {
   if (!proof.is_proven) return "not proven: a lower bound of the search turned out wrong";
   if (proof.stopped_early) {
     return fmt::format("stopped early: a better plan may be up to {:.1f} % faster", proof.optimality_gap * 100);
   }
   if (verdict == Verdict::DoesNotFit) return "no plan of the space fits";
-  if (objective == SearchObjective::Memory)
+  if (objective == planner::SearchObjective::Memory)
     return "no plan of the space needs less, and none that needs as little is faster";
-  const bool is_of_tokens = objective == SearchObjective::Tokens;
+  const bool is_of_tokens = objective == planner::SearchObjective::Tokens;
   const std::string cut = proof.compared_ties ? "" : "; another as fast may need less memory";
   const std::string_view is_better = is_of_tokens ? "trains" : "is";
   const std::string_view more = is_of_tokens ? "samples a second" : "faster";
@@ -41,23 +41,25 @@ std::string claim_of(const Proof& proof, Verdict verdict, SearchObjective object
                      proof.optimality_gap * 100, is_of_tokens ? "more " : "", more, saved);
 }
 
-std::string describe(const Proof& proof, Verdict verdict, SearchObjective objective) {
+std::string describe(const planner::Proof& proof, Verdict verdict, planner::SearchObjective objective) {
   const auto sum_of = [&](std::string_view verdict_of_bound) {
     std::int64_t plans = 0;
-    for (const RuledOut& reason : proof.ruled_out) {
+    for (const planner::RuledOut& reason : proof.ruled_out) {
       if (reason.reason.starts_with(verdict_of_bound)) plans += reason.plans;
     }
     return plans;
   };
   return fmt::format("{} in the space: {} provably slower, {} provably too large, {} simulated in full · {}",
-                     counted(proof.space, "plan"), grouped(sum_of("not better")), grouped(sum_of("too large")),
-                     grouped(proof.evaluated), claim_of(proof, verdict, objective));
+                     text::counted(proof.space, "plan"), text::grouped(sum_of("not better")),
+                     text::grouped(sum_of("too large")), text::grouped(proof.evaluated),
+                     claim_of(proof, verdict, objective));
 }
 
 /// Counts of plans by the bound that ruled them out, with the totals of the proof.
-Table table_of(const Proof& proof) {
-  Table table{.name = "bounds", .columns = {{"ruled out", "reason"}, {"plans", "plans", true}}};
-  for (const RuledOut& reason : proof.ruled_out) table.rows.push_back({reason.reason, cell(reason.plans)});
+text::Table table_of(const planner::Proof& proof) {
+  text::Table table{.name = "bounds", .columns = {{"ruled out", "reason"}, {"plans", "plans", true}}};
+  for (const planner::RuledOut& reason : proof.ruled_out)
+    table.rows.push_back({reason.reason, text::cell(reason.plans)});
   return table;
 }
 
@@ -65,15 +67,15 @@ constexpr std::size_t kMostRemedies = 6;
 constexpr std::size_t kRejectedRows = 3;
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-Table table_of(const std::string& name, const std::string& title, const std::vector<Candidate>& candidates,
-               bool with_missing, std::size_t most) {
-  Table table{.name = name,
-              .columns = {{title, "plan"}, {"device", "device_peak_bytes", true}, {"step", "step", true}}};
+text::Table table_of(const std::string& name, const std::string& title,
+                     const std::vector<planner::Candidate>& candidates, bool with_missing, std::size_t most) {
+  text::Table table{.name = name,
+                    .columns = {{title, "plan"}, {"device", "device_peak_bytes", true}, {"step", "step", true}}};
   if (with_missing) table.columns.push_back({"missing", "missing_bytes", true});
-  for (const Candidate& candidate : candidates) {
+  for (const planner::Candidate& candidate : candidates) {
     if (table.rows.size() == most) break;
-    table.rows.push_back({candidate.label, cell(candidate.device_peak), cell(candidate.step)});
-    if (with_missing) table.rows.back().push_back(cell(candidate.missing));
+    table.rows.push_back({candidate.label, text::cell(candidate.device_peak), text::cell(candidate.step)});
+    if (with_missing) table.rows.back().push_back(text::cell(candidate.missing));
   }
   return table;
 }
@@ -87,30 +89,30 @@ std::string folded(const std::string& flag) {
 
 /// The price of each suggestion, for the plan with the change; and beside it the result of a search with its option, if
 /// one ran.
-Table table_of(const std::vector<Remedy>& remedies, std::size_t most) {
-  const bool has_searched = std::ranges::any_of(remedies, &Remedy::is_searched);
-  Table table{.name = "next",
-              .columns = {{"what if", "what"},
-                          {"memory", "delta_bytes", true},
-                          {"step", "delta_seconds", true},
-                          {"verdict", "verdict"}}};
+text::Table table_of(const std::vector<planner::Remedy>& remedies, std::size_t most) {
+  const bool has_searched = std::ranges::any_of(remedies, &planner::Remedy::is_searched);
+  text::Table table{.name = "next",
+                    .columns = {{"what if", "what"},
+                                {"memory", "delta_bytes", true},
+                                {"step", "delta_seconds", true},
+                                {"verdict", "verdict"}}};
   if (has_searched) {
     table.columns.push_back({"searched", "searched_delta_bytes", true});
     table.columns.push_back({"step", "searched_delta_seconds", true});
   }
   table.columns.push_back({"option", "flag"});
-  for (const Remedy& remedy : remedies) {
+  for (const planner::Remedy& remedy : remedies) {
     if (table.rows.size() == most) break;
-    std::vector<Cell> row = {remedy.what};
-    const std::optional<RemedyPrice> price = remedy.is_searched ? remedy.same_plan : remedy.price();
+    std::vector<text::Cell> row = {remedy.what};
+    const std::optional<planner::RemedyPrice> price = remedy.is_searched ? remedy.same_plan : remedy.price();
     if (price) {
-      row.insert(row.end(), {signed_cell(price->delta_bytes), signed_cell(price->delta_time),
+      row.insert(row.end(), {text::signed_cell(price->delta_bytes), text::signed_cell(price->delta_time),
                              verdict_cell(price->verdict, price->is_tight)});
     } else {
-      row.insert(row.end(), {Cell{}, Cell{}, verdict_cell(remedy.verdict, remedy.is_tight)});
+      row.insert(row.end(), {text::Cell{}, text::Cell{}, verdict_cell(remedy.verdict, remedy.is_tight)});
     }
     if (remedy.is_searched) {
-      row.insert(row.end(), {signed_cell(remedy.delta_bytes), signed_cell(remedy.delta_time)});
+      row.insert(row.end(), {text::signed_cell(remedy.delta_bytes), text::signed_cell(remedy.delta_time)});
     }
     row.resize(table.columns.size() - 1);
     row.push_back(folded(flags_of(remedy.change)));
@@ -119,27 +121,27 @@ Table table_of(const std::vector<Remedy>& remedies, std::size_t most) {
   return table;
 }
 
-void add_next(Document& document, const AnswerContext& context) {
-  if (!context.train.empty()) document.push_back(Entry{.label = "use", .lines = {context.train}});
-  if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
+void add_next(text::Document& document, const AnswerContext& context) {
+  if (!context.train.empty()) document.push_back(text::Entry{.label = "use", .lines = {context.train}});
+  if (!context.commands.empty()) document.push_back(text::Entry{.label = "see", .lines = context.commands});
 }
 
 /// The objective, unless it is the fastest step, and its figure, unless the verdict has it.
-std::string objective_of(const SearchResult& result) {
+std::string objective_of(const planner::SearchResult& result) {
   if (result.verdict != Verdict::Fits || !result.proof.is_proven) return "";
   switch (result.objective) {
-    case SearchObjective::Time:
+    case planner::SearchObjective::Time:
       break;
-    case SearchObjective::Memory:
+    case planner::SearchObjective::Memory:
       return "Least memory: no plan needs less, and none as small is faster.";
-    case SearchObjective::Tokens: {
-      const auto samples = static_cast<double>(samples_of(result.best.plan)) / result.best.step.count();
+    case planner::SearchObjective::Tokens: {
+      const auto samples = static_cast<double>(planner::samples_of(result.best.plan)) / result.best.step.count();
       const Dimension* seq = find_dimension(result.best.plan.dimensions, "seq");
       const std::string tokens =
-          seq == nullptr ? "" : fmt::format(" ({} tokens)", grouped(std::llround(samples * seq->value)));
+          seq == nullptr ? "" : fmt::format(" ({} tokens)", text::grouped(std::llround(samples * seq->value)));
       const double gap = result.proof.optimality_gap * 100;
       return fmt::format("Most samples: {:.3g} a second{}. With at most {} micro-batches a step, none trains {} more.",
-                         samples, tokens, std::ranges::max(kTriedAccumulations),
+                         samples, tokens, std::ranges::max(planner::kTriedAccumulations),
                          gap < 0.05 ? "any" : fmt::format("over {:.1f} %", gap));
     }
   }
@@ -147,7 +149,7 @@ std::string objective_of(const SearchResult& result) {
 }
 
 /// Facts of a search that a reader of its answer needs: that it ended early, or is not proven.
-std::vector<std::string> brief_notes(const SearchResult& result) {
+std::vector<std::string> brief_notes(const planner::SearchResult& result) {
   std::vector<std::string> notes = result.notes;
   if (const std::string objective = objective_of(result); !objective.empty()) notes.push_back(objective);
   if (!result.refinement.empty()) notes.push_back(result.refinement + ".");
@@ -160,51 +162,52 @@ std::vector<std::string> brief_notes(const SearchResult& result) {
 
 }  // namespace
 
-Cell verdict_cell(Verdict verdict, bool is_tight) {
+text::Cell verdict_cell(Verdict verdict, bool is_tight) {
   switch (verdict) {
     case Verdict::Fits:
-      if (is_tight) return {"fits, tight", "fits_tight", Style::Warning};
-      return {"fits", "fits", Style::Good};
+      if (is_tight) return {"fits, tight", "fits_tight", text::Style::Warning};
+      return {"fits", "fits", text::Style::Good};
     case Verdict::DoesNotFit:
-      return {"does not fit", "does_not_fit", Style::Bad};
+      return {"does not fit", "does_not_fit", text::Style::Bad};
     case Verdict::Unknown:
       break;
   }
-  return {"unknown", "unknown", Style::Warning};
+  return {"unknown", "unknown", text::Style::Warning};
 }
 
-void add_explanation(Document& document, const Explanation& explanation, bool verbose) {
+void add_explanation(text::Document& document, const planner::Explanation& explanation, bool verbose) {
   if (verbose && !explanation.binding.empty()) {
-    document.push_back(Entry{.label = "why", .lines = {explanation.binding}});
+    document.push_back(text::Entry{.label = "why", .lines = {explanation.binding}});
   }
   if (!explanation.rejected.empty()) {
     document.push_back(
         table_of("faster", "but does not fit", explanation.rejected, true, verbose ? kAll : kRejectedRows));
   }
-  Table table = table_of(explanation.remedies, verbose ? kAll : kMostRemedies);
+  text::Table table = table_of(explanation.remedies, verbose ? kAll : kMostRemedies);
   if (table.rows.empty()) return;
   document.push_back(std::move(table));
-  const bool has_searched = std::ranges::any_of(explanation.remedies, &Remedy::is_searched);
-  document.push_back(
-      Entry{.label = "",
-            .lines = {fmt::format(
-                "Each is this plan with one change. `fsdp-plan simulate PLAN OPTION` repeats it, where it takes the "
-                "option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less{}.",
-                has_searched ? "; \"searched\" has what it gives, where that was looked for" : "")}});
+  const bool has_searched = std::ranges::any_of(explanation.remedies, &planner::Remedy::is_searched);
+  document.push_back(text::Entry{
+      .label = "",
+      .lines = {fmt::format(
+          "Each is this plan with one change. `fsdp-plan simulate PLAN OPTION` repeats it, where it takes the "
+          "option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less{}.",
+          has_searched ? "; \"searched\" has what it gives, where that was looked for" : "")}});
 }
 
-Document document_of(const SearchResult& result, const View& view, const AnswerContext& context) {
+text::Document document_of(const planner::SearchResult& result, const View& view, const AnswerContext& context) {
   const StepReport& report = result.report;
   AnswerContext told = context;
   told.facts = result.facts;
-  told.no_plan_fits = no_plan_fits(result);
+  told.no_plan_fits = planner::no_plan_fits(result);
   if (view.brief) return brief_of(report, result.explanation, brief_notes(result), told, view.width);
-  Document document = {verdict_of(report, told.no_plan_fits), summary_of(report)};
+  text::Document document = {verdict_of(report, told.no_plan_fits), summary_of(report)};
   add_speed(document, report);
   add_plan_and_memory(document, report, told.facts, told.batch_origin, view);
   if (result.explanation.wrap) add_policy(document, *result.explanation.wrap);
   add_traffic_and_time(document, report, view);
-  document.push_back(Entry{.label = "proof", .lines = {describe(result.proof, result.verdict, result.objective)}});
+  document.push_back(
+      text::Entry{.label = "proof", .lines = {describe(result.proof, result.verdict, result.objective)}});
   if (view.verbose && !result.proof.ruled_out.empty()) document.push_back(table_of(result.proof));
   add_explanation(document, result.explanation, view.verbose);
   if (view.verbose && !result.pareto.empty()) {
@@ -214,44 +217,44 @@ Document document_of(const SearchResult& result, const View& view, const AnswerC
   if (const std::string objective = objective_of(result); !objective.empty()) notes.push_back(objective);
   if (!result.refinement.empty()) notes.push_back(result.refinement + ".");
   if (!result.explanation.upgrade.empty()) notes.push_back(result.explanation.upgrade);
-  if (!notes.empty()) document.push_back(Entry{.label = "note", .lines = notes});
+  if (!notes.empty()) document.push_back(text::Entry{.label = "note", .lines = notes});
   add_assumptions(document, report.assumptions);
   add_next(document, told);
   return document;
 }
 
-Document document_of(const StepReport& report, const Explanation& explanation, const View& view,
-                     const AnswerContext& context) {
+text::Document document_of(const StepReport& report, const planner::Explanation& explanation, const View& view,
+                           const AnswerContext& context) {
   if (view.brief) return brief_of(report, explanation, {}, context, view.width);
-  Document document = {verdict_of(report), summary_of(report)};
+  text::Document document = {verdict_of(report), summary_of(report)};
   add_speed(document, report);
   add_explanation(document, explanation, view.verbose);
   add_plan_and_memory(document, report, context.facts, context.batch_origin, view);
   add_traffic_and_time(document, report, view);
-  if (!explanation.upgrade.empty()) document.push_back(Entry{.label = "note", .lines = {explanation.upgrade}});
+  if (!explanation.upgrade.empty()) document.push_back(text::Entry{.label = "note", .lines = {explanation.upgrade}});
   add_assumptions(document, report.assumptions);
   add_next(document, context);
   return document;
 }
 
-std::string text_of(const SearchProgress& progress) {
-  const std::string plans = fmt::format("searching {}", counted(progress.space, "plan"));
-  const std::string looked_at = fmt::format("{} looked at", grouped(progress.looked_at));
+std::string text_of(const planner::SearchProgress& progress) {
+  const std::string plans = fmt::format("searching {}", text::counted(progress.space, "plan"));
+  const std::string looked_at = fmt::format("{} looked at", text::grouped(progress.looked_at));
   switch (progress.stage) {
-    case SearchStage::Fastest:
+    case planner::SearchStage::Fastest:
       if (!progress.at_least) return fmt::format("{}: {}", plans, looked_at);
       return fmt::format("{}: none that fits is faster than {} ({})", plans, format_time(*progress.at_least),
                          looked_at);
-    case SearchStage::Smallest:
+    case planner::SearchStage::Smallest:
       if (!progress.needs) return fmt::format("{} for the smallest: {}", plans, looked_at);
       return fmt::format("{} for the smallest: none needs less than {} ({})", plans, format_bytes(*progress.needs),
                          looked_at);
-    case SearchStage::Front:
+    case planner::SearchStage::Front:
       return fmt::format("{} for smaller ones: {}", plans, looked_at);
-    case SearchStage::Remedies:
+    case planner::SearchStage::Remedies:
       return "pricing changes";
   }
   return "";
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

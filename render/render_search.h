@@ -10,23 +10,23 @@
 #include "render/render_report.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// The answer, verdict first.
-Document document_of(const SearchResult& result, const View& view, const AnswerContext& context);
+text::Document document_of(const planner::SearchResult& result, const View& view, const AnswerContext& context);
 
 /// The answer about a given plan. `explanation`: what explain adds; may be empty.
-Document document_of(const StepReport& report, const Explanation& explanation, const View& view,
-                     const AnswerContext& context);
+text::Document document_of(const StepReport& report, const planner::Explanation& explanation, const View& view,
+                           const AnswerContext& context);
 
 /// The nearest faster plans and the remedies for the peak; with `verbose` also the reasons of the peak, and all
 /// remedies.
-void add_explanation(Document& document, const Explanation& explanation, bool verbose);
+void add_explanation(text::Document& document, const planner::Explanation& explanation, bool verbose);
 
 /// "fits", "fits, tight", "does not fit".
-Cell verdict_cell(Verdict verdict, bool is_tight);
+text::Cell verdict_cell(Verdict verdict, bool is_tight);
 
 /// The text of a progress line: "searching: 12,345 of 73,530 plans ruled out or predicted, at least 3.90 s".
-std::string text_of(const SearchProgress& progress);
+std::string text_of(const planner::SearchProgress& progress);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -12,7 +12,7 @@
 #include "render/render_report.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -25,7 +25,7 @@ std::string percent_of_step(double share) {
 }
 
 /// "28 all-gathers of model.layers.*"
-std::string name_of_wait(const Wait& wait) {
+std::string name_of_wait(const planner::Wait& wait) {
   const bool one = wait.count == 1;
   const std::string of = wait.units.empty() ? "the root" : wait.units;
   switch (wait.stream) {
@@ -62,7 +62,7 @@ std::string_view others_of(Stream stream) {
   return "compute";
 }
 
-std::string cause_of(const Wait& wait) {
+std::string cause_of(const planner::Wait& wait) {
   const Seconds each = wait.taken / static_cast<double>(wait.count);
   const Seconds hidden = std::max(Seconds(0), wait.taken - (wait.exposed - wait.queued));
   const std::string takes = fmt::format("{} {}", format_time(each), wait.count == 1 ? "long" : "each");
@@ -77,9 +77,9 @@ std::string cause_of(const Wait& wait) {
 }
 
 /// The change that removes the wait, with its price.
-std::string change_of(const StepReport& report, const ExplainedWait& explained) {
+std::string change_of(const StepReport& report, const planner::ExplainedWait& explained) {
   if (!explained.change) return "nothing that was tried makes it shorter";
-  const Remedy& remedy = explained.change->remedy;
+  const planner::Remedy& remedy = explained.change->remedy;
   std::string text = fmt::format("{} ({}): {} left, -{} a step", remedy.what, flags_of(remedy.change),
                                  format_time(explained.change->exposed), format_time(-remedy.delta_time));
   text += fmt::format(", {}", format_bytes(report.memory.peaks.device + remedy.delta_bytes));
@@ -88,21 +88,21 @@ std::string change_of(const StepReport& report, const ExplainedWait& explained) 
   return text;
 }
 
-Table uses_table(const TimeAccount& account) {
-  Table table{
+text::Table uses_table(const planner::TimeAccount& account) {
+  text::Table table{
       .name = "goes", .columns = {{"time", "seconds", true}, {"of step", "share", true}, {"into", "use"}}, .rows = {}};
-  for (int use = 0; use < kNumTimeUses; ++use) {
+  for (int use = 0; use < planner::kNumTimeUses; ++use) {
     const Seconds time = account.uses[static_cast<std::size_t>(use)];
     const double share = share_of(time, account.step);
     if (share < 0.0005) continue;
-    table.rows.push_back(
-        {cell(time), Cell{percent_of_step(share), shortest(share)}, std::string(name_of(static_cast<TimeUse>(use)))});
+    table.rows.push_back({text::cell(time), text::Cell{percent_of_step(share), shortest(share)},
+                          std::string(name_of(static_cast<planner::TimeUse>(use)))});
   }
   return table;
 }
 
-void write_wait(JsonWriter& json, const ExplainedWait& explained) {
-  const Wait& wait = explained.wait;
+void write_wait(JsonWriter& json, const planner::ExplainedWait& explained) {
+  const planner::Wait& wait = explained.wait;
   json.begin_object();
   json.member("stream", name_of(wait.stream));
   json.member("phase", name_of(wait.phase));
@@ -114,7 +114,7 @@ void write_wait(JsonWriter& json, const ExplainedWait& explained) {
   json.member("cause", cause_of(wait));
   json.key("change");
   if (explained.change) {
-    const Remedy& remedy = explained.change->remedy;
+    const planner::Remedy& remedy = explained.change->remedy;
     json.begin_object();
     json.member("what", remedy.what);
     json.member("flag", flags_of(remedy.change));
@@ -132,38 +132,38 @@ void write_wait(JsonWriter& json, const ExplainedWait& explained) {
 
 }  // namespace
 
-Document document_of(const StepReport& report, const TimeExplanation& explanation) {
-  const TimeAccount& account = explanation.account;
-  const Seconds waits = account.uses[static_cast<std::size_t>(TimeUse::Collectives)];
-  Document document = {
-      Entry{.label = "STEP",
-            .lines = {fmt::format("{} ({}), of which the GPU waits {} for collectives and {} for the CPU",
-                                  format_time(account.step), band_of(report.time),
-                                  percent_of_step(share_of(waits, account.step)),
-                                  percent_of_step(share_of(account.launches, account.step)))}},
+text::Document document_of(const StepReport& report, const planner::TimeExplanation& explanation) {
+  const planner::TimeAccount& account = explanation.account;
+  const Seconds waits = account.uses[static_cast<std::size_t>(planner::TimeUse::Collectives)];
+  text::Document document = {
+      text::Entry{.label = "STEP",
+                  .lines = {fmt::format("{} ({}), of which the GPU waits {} for collectives and {} for the CPU",
+                                        format_time(account.step), band_of(report.time),
+                                        percent_of_step(share_of(waits, account.step)),
+                                        percent_of_step(share_of(account.launches, account.step)))}},
       uses_table(account)};
   int number = 0;
-  for (const ExplainedWait& explained : explanation.waits) {
-    const Wait& wait = explained.wait;
-    document.push_back(Entry{.label = fmt::format("wait {}", ++number),
-                             .lines = {fmt::format("{} ({}) in the {}: {}", format_time(wait.exposed),
-                                                   percent_of_step(share_of(wait.exposed, account.step)),
-                                                   name_of(wait.phase), name_of_wait(wait)),
-                                       cause_of(wait), change_of(report, explained)}});
+  for (const planner::ExplainedWait& explained : explanation.waits) {
+    const planner::Wait& wait = explained.wait;
+    document.push_back(text::Entry{.label = fmt::format("wait {}", ++number),
+                                   .lines = {fmt::format("{} ({}) in the {}: {}", format_time(wait.exposed),
+                                                         percent_of_step(share_of(wait.exposed, account.step)),
+                                                         name_of(wait.phase), name_of_wait(wait)),
+                                             cause_of(wait), change_of(report, explained)}});
   }
   if (explanation.waits.empty()) {
-    document.push_back(Entry{.label = "waits", .lines = {"The GPU waits for no collective."}});
+    document.push_back(text::Entry{.label = "waits", .lines = {"The GPU waits for no collective."}});
   } else {
-    document.push_back(
-        Entry{.label = "note",
-              .lines = {"Each change is predicted, of this plan with nothing else changed, and may help several waits. "
-                        "Collectives are not slowed by compute beside them, nor compute by them."}});
+    document.push_back(text::Entry{
+        .label = "note",
+        .lines = {"Each change is predicted, of this plan with nothing else changed, and may help several waits. "
+                  "Collectives are not slowed by compute beside them, nor compute by them."}});
   }
   return document;
 }
 
-std::string to_json(const StepReport& report, const TimeExplanation& explanation) {
-  const TimeAccount& account = explanation.account;
+std::string to_json(const StepReport& report, const planner::TimeExplanation& explanation) {
+  const planner::TimeAccount& account = explanation.account;
   JsonWriter json;
   json.begin_object();
   json.member("format_version", "1.0");
@@ -175,16 +175,16 @@ std::string to_json(const StepReport& report, const TimeExplanation& explanation
   json.member("waits_for_cpu_seconds", account.launches.count());
   json.key("goes");
   json.begin_object();
-  for (int use = 0; use < kNumTimeUses; ++use) {
-    json.member(name_of(static_cast<TimeUse>(use)), account.uses[static_cast<std::size_t>(use)].count());
+  for (int use = 0; use < planner::kNumTimeUses; ++use) {
+    json.member(name_of(static_cast<planner::TimeUse>(use)), account.uses[static_cast<std::size_t>(use)].count());
   }
   json.end_object();
   json.key("waits");
   json.begin_array();
-  for (const ExplainedWait& explained : explanation.waits) write_wait(json, explained);
+  for (const planner::ExplainedWait& explained : explanation.waits) write_wait(json, explained);
   json.end_array();
   json.end_object();
   return std::move(json).take();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -8,11 +8,11 @@
 #include "planner/advice/time_changes.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
-Document document_of(const StepReport& report, const TimeExplanation& explanation);
+text::Document document_of(const StepReport& report, const planner::TimeExplanation& explanation);
 
 /// The text of `explain --time --json`; docs/file_formats.md describes the keys.
-std::string to_json(const StepReport& report, const TimeExplanation& explanation);
+std::string to_json(const StepReport& report, const planner::TimeExplanation& explanation);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

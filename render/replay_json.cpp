@@ -4,11 +4,11 @@
 #include "core/report/report_json.h"
 #include "render/render_replay.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
-void write_refusal(JsonWriter& writer, const Recording& recording, const ReplayRefusal& refusal) {
+void write_refusal(JsonWriter& writer, const replay::Recording& recording, const replay::ReplayRefusal& refusal) {
   writer.key("first_refusal");
   writer.begin_object();
   writer.member("step", refusal.step);
@@ -17,7 +17,7 @@ void write_refusal(JsonWriter& writer, const Recording& recording, const ReplayR
   writer.member("device_free_bytes", refusal.failure.device_free.count());
   writer.member("allocated_bytes", refusal.failure.allocated.count());
   writer.member("reserved_bytes", refusal.failure.reserved.count());
-  const RecordedOrigin origin = recording.origin(refusal.step);
+  const replay::RecordedOrigin origin = recording.origin(refusal.step);
   if (origin.time_us) writer.member("time_us", *origin.time_us);
   writer.key("stack");
   writer.begin_array();
@@ -39,8 +39,8 @@ void write_curve(JsonWriter& writer, std::string_view key, const std::vector<Byt
   writer.member(key, bytes);
 }
 
-void write_run(JsonWriter& writer, std::string_view key, const Recording& recording, const ReplayRequest& request,
-               const ReplayResult& result, bool knows_device) {
+void write_run(JsonWriter& writer, std::string_view key, const replay::Recording& recording,
+               const replay::ReplayRequest& request, const replay::ReplayResult& result, bool knows_device) {
   writer.key(key);
   writer.begin_object();
   writer.member("alloc_conf", request.settings_text);
@@ -72,7 +72,7 @@ void write_run(JsonWriter& writer, std::string_view key, const Recording& record
 }  // namespace
 
 std::string to_json(const ReplayAnswer& answer) {
-  const Recording& recording = answer.recording;
+  const replay::Recording& recording = answer.recording;
   JsonWriter writer;
   writer.begin_object();
   writer.member("format_version", kReportFormatVersion);
@@ -98,4 +98,4 @@ std::string to_json(const ReplayAnswer& answer) {
   return std::move(writer).take();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -12,34 +12,34 @@
 #include "planner/space/batches.h"
 #include "render/choice_words.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
-OtherPlan plan_of(const Candidate& candidate) {
+OtherPlan plan_of(const planner::Candidate& candidate) {
   return {candidate.label, candidate.device_peak, candidate.step};
 }
 
-SearchAddition search_of(const SearchResult& result) {
-  const Proof& proof = result.proof;
+SearchAddition search_of(const planner::SearchResult& result) {
+  const planner::Proof& proof = result.proof;
   SearchAddition search{.space = proof.space, .evaluated = proof.evaluated};
-  for (const RuledOut& reason : proof.ruled_out) search.ruled_out.push_back({reason.reason, reason.plans});
+  for (const planner::RuledOut& reason : proof.ruled_out) search.ruled_out.push_back({reason.reason, reason.plans});
   search.optimality_gap = proof.is_proven ? proof.optimality_gap : std::numeric_limits<double>::quiet_NaN();
   search.best = result.best.label;
-  for (const Candidate& candidate : result.pareto) search.pareto.push_back(plan_of(candidate));
+  for (const planner::Candidate& candidate : result.pareto) search.pareto.push_back(plan_of(candidate));
   search.notes = result.notes;
   search.stopped_early = proof.stopped_early;
   search.compared_ties = proof.compared_ties;
   if (!result.refinement.empty()) search.refinement = result.refinement;
   search.saved = proof.saved;
-  search.objective = name_of(kSearchObjectiveTable, result.objective);
-  search.samples_per_second = static_cast<double>(samples_of(result.best.plan)) / result.best.step.count();
+  search.objective = name_of(planner::kSearchObjectiveTable, result.objective);
+  search.samples_per_second = static_cast<double>(planner::samples_of(result.best.plan)) / result.best.step.count();
   return search;
 }
 
-PolicyAddition policy_of(const PolicyExplanation& explanation) {
+PolicyAddition policy_of(const planner::PolicyExplanation& explanation) {
   PolicyAddition policy{.policy = explanation.policy};
-  for (const PolicyRow& row : explanation.rows) {
+  for (const planner::PolicyRow& row : explanation.rows) {
     policy.visited.push_back({.modules = row.modules,
                               .class_name = row.class_name,
                               .count = row.count,
@@ -53,24 +53,24 @@ PolicyAddition policy_of(const PolicyExplanation& explanation) {
   return policy;
 }
 
-std::string_view word_of(RemedyKind kind) {
+std::string_view word_of(planner::RemedyKind kind) {
   switch (kind) {
-    case RemedyKind::Free:
+    case planner::RemedyKind::Free:
       return "free";
-    case RemedyKind::ChangesTraining:
+    case planner::RemedyKind::ChangesTraining:
       return "training";
-    case RemedyKind::OtherMachine:
+    case planner::RemedyKind::OtherMachine:
       return "machine";
   }
   return "";
 }
 
-ExplainAddition explain_of(const Explanation& explanation) {
+ExplainAddition explain_of(const planner::Explanation& explanation) {
   ExplainAddition explain{.binding = explanation.binding};
-  for (const Candidate& candidate : explanation.rejected) {
+  for (const planner::Candidate& candidate : explanation.rejected) {
     explain.rejected.push_back({plan_of(candidate), candidate.missing});
   }
-  for (const Remedy& remedy : explanation.remedies) {
+  for (const planner::Remedy& remedy : explanation.remedies) {
     std::optional<PriceAddition> same_plan;
     if (const auto& price = remedy.same_plan) {
       same_plan = {price->delta_bytes.count(), price->delta_time.count(), price->verdict, price->is_tight};
@@ -82,14 +82,14 @@ ExplainAddition explain_of(const Explanation& explanation) {
                                 .verdict = remedy.verdict,
                                 .is_tight = remedy.is_tight,
                                 .priced = remedy.is_searched ? "search" : "same plan",
-                                .kind = std::string(word_of(kind_of(remedy))),
+                                .kind = std::string(word_of(planner::kind_of(remedy))),
                                 .same_plan = same_plan});
   }
   if (explanation.wrap) explain.wrap = policy_of(*explanation.wrap);
   return explain;
 }
 
-MachineAddition addition_of(const ComparedMachine& machine) {
+MachineAddition addition_of(const planner::ComparedMachine& machine) {
   MachineAddition addition{.machine = machine.name, .gpus = machine.gpus, .why_not = machine.why_not};
   if (!machine.why_not.empty()) return addition;
   addition.verdict = machine.verdict;
@@ -104,7 +104,7 @@ MachineAddition addition_of(const ComparedMachine& machine) {
   return addition;
 }
 
-RuntimeAddition addition_of(const ComparedRuntime& runtime) {
+RuntimeAddition addition_of(const planner::ComparedRuntime& runtime) {
   RuntimeAddition addition{.runtime = std::string(name_of(kRuntimeTable, runtime.framework)),
                            .why_not = runtime.why_not};
   if (!runtime.why_not.empty()) return addition;
@@ -121,7 +121,7 @@ RuntimeAddition addition_of(const ComparedRuntime& runtime) {
   return addition;
 }
 
-ReportAdditions additions_of(const SearchResult& result) {
+ReportAdditions additions_of(const planner::SearchResult& result) {
   ReportAdditions additions;
   additions.search = search_of(result);
   additions.explain = explain_of(result.explanation);
@@ -130,28 +130,30 @@ ReportAdditions additions_of(const SearchResult& result) {
 
 }  // namespace
 
-std::string to_json(const SearchResult& result, const Cluster* cluster) {
+std::string to_json(const planner::SearchResult& result, const Cluster* cluster) {
   return fsdp::to_json(result.report, additions_of(result), cluster);
 }
 
-std::string to_json(const MachineComparison& comparison) {
+std::string to_json(const planner::MachineComparison& comparison) {
   ReportAdditions additions = additions_of(comparison.result);
   additions.machines.emplace();
-  for (const ComparedMachine& machine : comparison.machines) additions.machines->push_back(addition_of(machine));
+  for (const planner::ComparedMachine& machine : comparison.machines)
+    additions.machines->push_back(addition_of(machine));
   return fsdp::to_json(comparison.result.report, additions, &comparison.request.cluster);
 }
 
-std::string to_json(const RuntimeComparison& comparison) {
+std::string to_json(const planner::RuntimeComparison& comparison) {
   ReportAdditions additions = additions_of(comparison.result);
   additions.runtimes.emplace();
-  for (const ComparedRuntime& runtime : comparison.runtimes) additions.runtimes->push_back(addition_of(runtime));
+  for (const planner::ComparedRuntime& runtime : comparison.runtimes)
+    additions.runtimes->push_back(addition_of(runtime));
   return fsdp::to_json(comparison.result.report, additions, &comparison.request.cluster);
 }
 
-std::string to_json(const StepReport& report, const Cluster* cluster, const Explanation* explanation) {
+std::string to_json(const StepReport& report, const Cluster* cluster, const planner::Explanation* explanation) {
   ReportAdditions additions;
   if (explanation != nullptr) additions.explain = explain_of(*explanation);
   return fsdp::to_json(report, additions, cluster);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

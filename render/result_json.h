@@ -10,18 +10,19 @@
 #include "planner/request/runtime_choice.h"
 #include "planner/search/search.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// The report of the best plan with its search. With `cluster`, the plan is a complete plan file.
-std::string to_json(const SearchResult& result, const Cluster* cluster);
+std::string to_json(const planner::SearchResult& result, const Cluster* cluster);
 
 /// The same for the best machine, with all machines.
-std::string to_json(const MachineComparison& comparison);
+std::string to_json(const planner::MachineComparison& comparison);
 
 /// The same for the best framework, with all frameworks.
-std::string to_json(const RuntimeComparison& comparison);
+std::string to_json(const planner::RuntimeComparison& comparison);
 
 /// The report of a given plan; `explanation` may be null.
-std::string to_json(const StepReport& report, const Cluster* cluster, const Explanation* explanation = nullptr);
+std::string to_json(const StepReport& report, const Cluster* cluster,
+                    const planner::Explanation* explanation = nullptr);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -11,7 +11,7 @@
 #include "render/trainer_notes.h"
 #include "text/source_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -24,7 +24,7 @@ std::vector<std::string> training_of(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   const double batch = find_dimension(config.model.dimensions, "batch")->value;
   const Dimension* seq = find_dimension(config.model.dimensions, "seq");
-  const bool is_half = dtype_of_shards(plan, config.model) == Dtype::BFloat16;
+  const bool is_half = planner::dtype_of_shards(plan, config.model) == Dtype::BFloat16;
   return {"[training]",
           fmt::format("local_batch_size = {:g}", batch),
           fmt::format("global_batch_size = {:g}", batch * static_cast<double>(micro_batches_of_step(plan))),
@@ -61,9 +61,9 @@ std::vector<std::string> checkpointing_of(const Checkpointing& given) {
 
 std::string torchtitan_toml(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
-  const std::optional<TorchtitanModel> named = torchtitan_model_of(config.model);
+  const std::optional<planner::TorchtitanModel> named = planner::torchtitan_model_of(config.model);
   std::vector<std::string> lines =
-      as_comments(opening_of(config, torchrun_of(config, "-m torchtitan.train --job.config_file FILE")));
+      text::as_comments(opening_of(config, torchrun_of(config, "-m torchtitan.train --job.config_file FILE")));
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   add({"#",
        "# Its keys were checked against torchtitan's source; torchtitan has not run it. The data set, the tokenizer",
@@ -73,11 +73,11 @@ std::string torchtitan_toml(const TrainerConfig& config) {
   add(training_of(config));
   add({"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", plan.mesh.dp_replicate()),
        fmt::format("data_parallel_shard_degree = {}", plan.mesh.dp_shard()),
-       fmt::format("fsdp_reshard_after_forward = \"{}\"", torchtitan_reshard_of(plan)), "tensor_parallel_degree = 1",
-       "pipeline_parallel_degree = 1", "context_parallel_degree = 1", ""});
+       fmt::format("fsdp_reshard_after_forward = \"{}\"", planner::torchtitan_reshard_of(plan)),
+       "tensor_parallel_degree = 1", "pipeline_parallel_degree = 1", "context_parallel_degree = 1", ""});
   add(checkpointing_of(plan.checkpointing));
   add({"[compile]", "enable = false"});
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

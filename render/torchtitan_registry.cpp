@@ -17,7 +17,7 @@
 #include "render/trainer_notes.h"
 #include "text/source_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -40,7 +40,7 @@ std::string_view implementation_of(const Optimizer& optimizer) {
 std::vector<std::string> training_lines(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   const double batch = find_dimension(config.model.dimensions, "batch")->value;
-  const bool is_half = dtype_of_shards(plan, config.model) == Dtype::BFloat16;
+  const bool is_half = planner::dtype_of_shards(plan, config.model) == Dtype::BFloat16;
   return {fmt::format("    config.training.local_batch_size = {:g}", batch),
           fmt::format("    config.training.global_batch_size = {:g}",
                       batch * static_cast<double>(micro_batches_of_step(plan))),
@@ -64,14 +64,14 @@ std::vector<std::string> parallelism_of(const Plan& plan) {
   return {"    config.parallelism = ParallelismConfig(",
           fmt::format("        data_parallel_replicate_degree={},", plan.mesh.dp_replicate()),
           fmt::format("        data_parallel_shard_degree={},", plan.mesh.dp_shard()),
-          fmt::format("        fsdp_reshard_after_forward=\"{}\",", torchtitan_reshard_of(plan)), "    )"};
+          fmt::format("        fsdp_reshard_after_forward=\"{}\",", planner::torchtitan_reshard_of(plan)), "    )"};
 }
 
 }  // namespace
 
 std::string torchtitan_registry(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
-  const TorchtitanModel named = *torchtitan_model_of(config.model);
+  const planner::TorchtitanModel named = *planner::torchtitan_model_of(config.model);
   const bool checkpoints = !plan.checkpointing.entries.empty();
   std::vector<std::string> head =
       opening_of(config, torchrun_of(config, "-m torchtitan.train --module FILE --config planned"));
@@ -80,7 +80,7 @@ std::string torchtitan_registry(const TrainerConfig& config) {
       {"", "FILE is the name of this file without .py, in the folder that the command is started in. The keys were",
        "checked against torchtitan's source; torchtitan has not run it. The data set, the tokenizer, the learning",
        "rate and the steps are those of torchtitan's own configuration, and yours to change.", ""});
-  std::vector<std::string> lines = {python_docstring(head)};
+  std::vector<std::string> lines = {text::python_docstring(head)};
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   add({"", "from importlib.metadata import version", "", "from torchtitan.components.loss import CrossEntropyLoss",
        "from torchtitan.config import ParallelismConfig"});
@@ -92,7 +92,7 @@ std::string torchtitan_registry(const TrainerConfig& config) {
        "        f\"This file is for torchtitan 0.3; {version('torchtitan')} is installed. \"",
        "        \"Write one for it: fsdp-plan export --to torchtitan --trainer-version\"", "    )", "", "",
        "def planned():", fmt::format("    config = {}()", named.config),
-       fmt::format("    config.hf_assets_path = {}", quoted_text("./assets/hf/" + config.model.name)),
+       fmt::format("    config.hf_assets_path = {}", text::quoted_text("./assets/hf/" + config.model.name)),
        "    # Of its ways to attend this one runs without torch.compile.",
        fmt::format("    config.model_spec = model_registry(\"{}\", attn_backend=\"varlen\")", named.flavor),
        "    config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))"});
@@ -104,4 +104,4 @@ std::string torchtitan_registry(const TrainerConfig& config) {
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -12,19 +12,19 @@
 #include "planner/trainers/trainers.h"
 #include "render/plan_code.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
-std::string_view target_of(Trainer trainer) {
+std::string_view target_of(planner::Trainer trainer) {
   switch (trainer) {
-    case Trainer::Accelerate:
+    case planner::Trainer::Accelerate:
       return "accelerate";
-    case Trainer::Transformers:
+    case planner::Trainer::Transformers:
       return "trainer";
-    case Trainer::Torchtitan:
+    case planner::Trainer::Torchtitan:
       return "torchtitan";
-    case Trainer::DeepSpeed:
+    case planner::Trainer::DeepSpeed:
       return "deepspeed";
   }
   return {};
@@ -33,18 +33,18 @@ std::string_view target_of(Trainer trainer) {
 }  // namespace
 
 std::string train_line(const Plan& plan, const Model& model, const std::string& plan_file,
-                       const std::optional<TrainerRelease>& wanted) {
+                       const std::optional<planner::TrainerRelease>& wanted) {
   const std::string_view begin = plan_file.empty() ? "add -o plan.json, then " : "";
   const std::string_view file = plan_file.empty() ? "plan.json" : std::string_view(plan_file);
   if (has_passes(model)) return fmt::format("{}fsdp-plan run {} -- and the command of the script", begin, file);
   std::vector<std::string> targets;
   const bool has_wanted = wanted && unsaid(*wanted, plan, model).empty();
   if (has_wanted) {
-    const bool is_newest = wanted->version == TrainerRelease(wanted->trainer).version;
+    const bool is_newest = wanted->version == planner::TrainerRelease(wanted->trainer).version;
     targets.push_back(fmt::format("{}{}{}", target_of(wanted->trainer), is_newest ? "" : " --trainer-version ",
                                   is_newest ? "" : wanted->version));
   }
-  for (const Trainer trainer : said_exactly_by(plan, model)) {
+  for (const planner::Trainer trainer : planner::said_exactly_by(plan, model)) {
     if (!has_wanted || trainer != wanted->trainer) targets.emplace_back(target_of(trainer));
   }
   const Errors unsaid = unsaid_of_code(plan, model);
@@ -55,4 +55,4 @@ std::string train_line(const Plan& plan, const Model& model, const std::string& 
                      others.empty() ? "" : fmt::format(" (also {})", fmt::join(others, ", ")));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -20,7 +20,7 @@
 #include "render/trainer_notes.h"
 #include "text/source_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -60,7 +60,8 @@ std::vector<std::string> environment_lines(const TrainerConfig& config) {
   std::vector<std::string> lines = {
       "# transformers has no argument for these: accelerate reads them from the environment.", "ACCELERATE = {",
       R"(    "FSDP_VERSION": "2",)",
-      fmt::format(R"(    "FSDP_RESHARD_AFTER_FORWARD": "{}",)", *reshard_of_all(config.release, plan, config.model))};
+      fmt::format(R"(    "FSDP_RESHARD_AFTER_FORWARD": "{}",)",
+                  *planner::reshard_of_all(config.release, plan, config.model))};
   if (plan.mesh.dp_replicate() > 1) {
     lines.insert(lines.end(),
                  {R"(    "ACCELERATE_USE_PARALLELISM_CONFIG": "true",)",
@@ -73,13 +74,14 @@ std::vector<std::string> environment_lines(const TrainerConfig& config) {
 
 std::string list_of(const std::vector<std::string>& classes) {
   std::vector<std::string> quoted;
-  for (const std::string& name : classes) quoted.push_back(quoted_text(name));
+  for (const std::string& name : classes) quoted.push_back(text::quoted_text(name));
   return fmt::format("[{}]", fmt::join(quoted, ", "));
 }
 
 /// fsdp= and fsdp_config=.
 std::vector<std::string> fsdp_in_words(const TrainerConfig& config) {
-  const std::optional<WrapPolicy> policy = wrap_policy_of(config.release, config.said.plan, config.model);
+  const std::optional<planner::WrapPolicy> policy =
+      planner::wrap_policy_of(config.release, config.said.plan, config.model);
   std::string words = "full_shard";
   std::vector<std::string> keys;
   if (policy->more_than) {
@@ -90,7 +92,7 @@ std::vector<std::string> fsdp_in_words(const TrainerConfig& config) {
   if (!keys.empty()) words += " auto_wrap";
   if (config.said.plan.cpu_offload) words += " offload";
   if (loads_on_first_process(config)) keys.emplace_back(R"("cpu_ram_efficient_loading": True)");
-  return {fmt::format("        fsdp={},", quoted_text(words)),
+  return {fmt::format("        fsdp={},", text::quoted_text(words)),
           fmt::format("        fsdp_config={{{}}},", fmt::join(keys, ", "))};
 }
 
@@ -99,12 +101,12 @@ std::vector<std::string> fsdp_in_words(const TrainerConfig& config) {
 /// fsdp=, fsdp_config= and parallelism_config=.
 std::vector<std::string> fsdp_in_keys(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
-  const std::optional<WrapPolicy> policy = wrap_policy_of(config.release, plan, config.model);
+  const std::optional<planner::WrapPolicy> policy = planner::wrap_policy_of(config.release, plan, config.model);
   std::vector<std::string> lines = {"        fsdp=True,", "        fsdp_config={", R"(            "version": 2,)"};
   const auto add = [&](std::string_view key, const std::string& value) {
     lines.push_back(fmt::format("            \"{}\": {},", key, value));
   };
-  add("reshard_after_forward", truth(*reshard_of_all(config.release, plan, config.model)));
+  add("reshard_after_forward", truth(*planner::reshard_of_all(config.release, plan, config.model)));
   if (policy->more_than) {
     add("auto_wrap_policy", R"("SIZE_BASED_WRAP")");
     add("min_num_params", fmt::format("{}", *policy->more_than));
@@ -151,7 +153,7 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
   return lines;
 }
 
-std::vector<std::string> check_lines(const TrainerRelease& release) {
+std::vector<std::string> check_lines(const planner::TrainerRelease& release) {
   const bool is_new = release.has_keys_of_fsdp2;
   return {fmt::format("RELEASES = {}", is_new ? "{transformers: ((5, 24), (6, 0)), accelerate: ((1, 14), (2, 0))}"
                                               : "{transformers: ((4, 57), (5, 0)), accelerate: ((1, 12), (1, 14))}"),
@@ -173,7 +175,7 @@ std::string trainer_python(const TrainerConfig& config) {
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   add(lines_of("What these arguments cannot express, and the script must do:", duties_of_script(config)));
   lines.emplace_back("");
-  lines = {python_docstring(lines)};
+  lines = {text::python_docstring(lines)};
   add({"", "import os", "", "import accelerate", "import transformers"});
   if (has_keys && config.said.plan.mesh.dp_replicate() > 1)
     add({"from accelerate.parallelism_config import ParallelismConfig"});
@@ -196,4 +198,4 @@ std::string trainer_python(const TrainerConfig& config) {
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

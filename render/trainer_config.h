@@ -12,11 +12,11 @@
 #include "core/report/report.h"
 #include "planner/trainers/trainers.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 struct TrainerConfig {
-  const TrainerRelease& release;
-  const SaidPlan& said;
+  const planner::TrainerRelease& release;
+  const planner::SaidPlan& said;
   const Model& model;
   const Cluster& cluster;
   std::string source;  ///< The file of the plan: "plan.json".
@@ -40,4 +40,4 @@ std::string torchtitan_registry(const TrainerConfig& config);
 std::string deepspeed_json(const TrainerConfig& config);
 std::vector<std::string> deepspeed_notes(const TrainerConfig& config);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -9,7 +9,7 @@
 #include "core/plan/framework_traits.h"
 #include "render/python_words.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 namespace {
 
@@ -90,8 +90,8 @@ std::string words_of_loading(const TrainerConfig& config) {
 
 std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
-  const bool is_of_accelerate =
-      config.release.trainer == Trainer::Accelerate || config.release.trainer == Trainer::Transformers;
+  const bool is_of_accelerate = config.release.trainer == planner::Trainer::Accelerate ||
+                                config.release.trainer == planner::Trainer::Transformers;
   std::vector<Duty> duties = {{"model", fmt::format("parameters in {}; predicted for a model that is made {}",
                                                     dtype_of_model(config), place_of(plan))}};
   if (is_of_accelerate && !traits_of(plan).has_flat_parameters)
@@ -127,21 +127,21 @@ std::string predicted_of(const StepReport& report) {
 
 std::string to_text(const TrainerConfig& config) {
   switch (config.release.trainer) {
-    case Trainer::Accelerate:
+    case planner::Trainer::Accelerate:
       return accelerate_yaml(config);
-    case Trainer::Transformers:
+    case planner::Trainer::Transformers:
       return trainer_python(config);
-    case Trainer::Torchtitan:
+    case planner::Trainer::Torchtitan:
       return config.release.has_registry ? torchtitan_registry(config) : torchtitan_toml(config);
-    case Trainer::DeepSpeed:
+    case planner::Trainer::DeepSpeed:
       return deepspeed_json(config);
   }
   return {};
 }
 
 std::vector<std::string> notes_beside(const TrainerConfig& config) {
-  if (config.release.trainer != Trainer::DeepSpeed) return {};
+  if (config.release.trainer != planner::Trainer::DeepSpeed) return {};
   return deepspeed_notes(config);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -9,7 +9,7 @@
 
 #include "render/trainer_config.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 
 /// "Llama by plan.json, for accelerate 1.12.0.", the command that starts it, the prediction and the changes.
 std::vector<std::string> opening_of(const TrainerConfig& config, const std::string& command);
@@ -36,4 +36,4 @@ std::string torchrun_of(const TrainerConfig& config, std::string_view program);
 /// "PYTORCH_ALLOC_CONF=... " with a trailing blank; empty if the plan has no settings.
 std::string environment_before(const Plan& plan);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -21,7 +21,7 @@
 #include "core/formats/pickle_operations.h"
 #include "replay/export_step.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 namespace {
 
@@ -232,4 +232,4 @@ std::string to_memory_snapshot(const simulator::StepCurves& curves) {
   return SnapshotWriter(curves).write();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

@@ -8,14 +8,14 @@
 #include "core/base/json_writer.h"
 #include "text/source_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 namespace {
 
 /// A name as a cell. A spreadsheet runs a cell that begins with such a sign as a formula.
 std::string cell_of(const std::string& name) {
   const bool is_formula = !name.empty() && std::string_view("=+-@").find(name.front()) != std::string_view::npos;
-  const std::string text = (is_formula ? "'" : "") + one_line(name);
+  const std::string text = (is_formula ? "'" : "") + text::one_line(name);
   if (text.find_first_of(",\"") == std::string::npos) return text;
   std::string out = "\"";
   for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
@@ -80,4 +80,4 @@ std::string to_memory_csv(const simulator::StepCurves& curves) {
   return text;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

@@ -9,7 +9,7 @@
 #include "core/report/report.h"
 #include "simulator/curves/step_curves.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 /// The steady step as a trace of one rank of the world (core/formats/trace_json.h writes it).
 Trace trace_of(const StepReport& report, const simulator::StepCurves& curves, std::int64_t rank = 0);
@@ -21,4 +21,4 @@ std::string to_memory_snapshot(const simulator::StepCurves& curves);
 /// Every moment of every phase: "phase,event,seconds,instruction,unit,tensor,change_bytes,live_bytes,..." RFC 4180.
 std::string to_memory_csv(const simulator::StepCurves& curves);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 ReplayRequest as_recorded(const Recording& recording) {
   return {.settings_text = recording.trace.settings_text,
@@ -102,4 +102,4 @@ ReplayResult replay(const Recording& recording, const ReplayRequest& request) {
   return Run(recording, request).take();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

@@ -9,7 +9,7 @@
 
 #include "replay/replay_recording.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 struct ReplayRequest {
   std::string settings_text;  ///< PYTORCH_ALLOC_CONF
@@ -49,4 +49,4 @@ ReplayResult replay(const Recording& recording, const ReplayRequest& request);
 /// The highest value of each of `num_columns` equal parts; all values if there are fewer.
 std::vector<Bytes> highest_of_parts(const std::vector<Bytes>& values, std::size_t num_columns);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

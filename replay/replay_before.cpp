@@ -22,7 +22,7 @@
 #include "core/base/rounding.h"
 #include "simulator/allocator/allocator_sizes.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 namespace {
 
@@ -151,4 +151,4 @@ std::vector<TraceStep> steps_to_begin_with(const SnapshotHistory& history, std::
   return std::move(maker).take();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

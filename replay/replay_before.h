@@ -10,7 +10,7 @@
 #include "replay/replay_snapshot_history.h"
 #include "simulator/allocator/allocator_trace.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 /// Requests after which the allocator has the segments of that moment, with `blocks` (by address) at their places under
 /// the ids 0, 1, 2 and so on, and everything else free. `stream_of` numbers a handle. Empty if the layout is unknown:
@@ -20,4 +20,4 @@ std::vector<simulator::TraceStep> steps_to_begin_with(const SnapshotHistory& his
                                                       std::span<const SnapshotEvent> blocks,
                                                       const std::function<std::int16_t(std::int64_t)>& stream_of);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

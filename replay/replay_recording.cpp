@@ -5,7 +5,7 @@
 
 #include "core/base/files.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 namespace {
 
@@ -64,4 +64,4 @@ Result<Recording> read_recording(const std::string& path) {
   return is_pickle(data) ? read_recorded_snapshot(std::move(data), name) : read_recorded_trace(std::move(data), name);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

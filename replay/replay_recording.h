@@ -13,7 +13,7 @@
 #include "core/report/report_rehearsal.h"
 #include "simulator/allocator/allocator_trace.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 /// The origin of a recorded event.
 struct RecordedOrigin {
@@ -53,4 +53,4 @@ Result<Recording> read_recording(const std::string& path);
 Result<Recording> read_recorded_trace(std::string text, const std::string& name);
 Result<Recording> read_recorded_snapshot(std::string data, const std::string& name);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

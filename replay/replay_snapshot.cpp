@@ -30,7 +30,7 @@
 #include "replay/replay_recording.h"
 #include "replay/replay_snapshot_history.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 namespace {
 
@@ -357,4 +357,4 @@ RecordedOrigin Recording::origin(std::size_t step) const {
   return origin;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

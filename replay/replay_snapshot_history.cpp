@@ -11,7 +11,7 @@
 
 #include "replay/replay_snapshot_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 namespace {
 
@@ -182,4 +182,4 @@ Result<SnapshotHistory> read_snapshot_history(const PickleDocument& document, co
   return HistoryReader(name).read(document.root());
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

@@ -10,7 +10,7 @@
 #include "core/formats/pickle.h"
 #include "simulator/allocator/allocator_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 enum class SnapshotAction { Alloc, FreeRequested, FreeCompleted, SegmentMade, SegmentGone, OutOfMemory, Other };
 
@@ -37,4 +37,4 @@ struct SnapshotHistory {
 /// device_traces[0][17]" is their place.
 Result<SnapshotHistory> read_snapshot_history(const PickleDocument& document, const std::string& name);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

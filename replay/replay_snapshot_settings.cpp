@@ -8,7 +8,7 @@
 
 #include "core/base/parse_units.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 namespace {
 
@@ -94,4 +94,4 @@ std::pair<std::string, AllocatorSettings> settings_of_snapshot(const PickleValue
   return {to_text(fields), *said};
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

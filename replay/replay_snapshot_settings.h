@@ -10,7 +10,7 @@
 #include "core/formats/pickle.h"
 #include "simulator/allocator/allocator_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 
 /// Settings without blanks, which have no meaning in them; in a trace the settings are one word.
 std::string without_blanks(std::string_view settings);
@@ -21,4 +21,4 @@ std::string without_blanks(std::string_view settings);
 std::pair<std::string, simulator::AllocatorSettings> settings_of_snapshot(const PickleValue& settings,
                                                                           std::vector<std::string>& notes);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

@@ -15,7 +15,7 @@
 #include "simulator/predictor.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -41,7 +41,7 @@ Result<double> fit(const TimeOf& time_of, Seconds measured) {
 Result<Calibration> calibrate(const Model& model, const Plan& plan, const Cluster& cluster, const TimeReport& predicted,
                               const StepReport& measured) {
   Calibration found{.device = measured.gpu, .ranks = world_size(cluster)};
-  found.source = fmt::format("measured: a step of {} on {}", model.name, counted(found.ranks, "rank"));
+  found.source = fmt::format("measured: a step of {} on {}", model.name, text::counted(found.ranks, "rank"));
   found.residuals = compare_times(predicted, measured.time);
   const auto fitted = [&](double Calibration::*factor, Seconds simulator::Outcome::*time, Seconds wanted) {
     const TimeOf time_of = [&](double tried_factor) -> Result<Seconds> {
@@ -68,4 +68,4 @@ std::vector<TimeResidual> compare_times(const TimeReport& predicted, const TimeR
           {"optimizer", predicted.optimizer, measured.optimizer}};
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

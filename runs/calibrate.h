@@ -12,7 +12,7 @@
 #include "core/report/calibration.h"
 #include "core/report/report.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// `cluster` has the figures before any calibration. `predicted`: the prediction before the run.
 /// Errors: those of a prediction.
@@ -22,4 +22,4 @@ Result<Calibration> calibrate(const Model& model, const Plan& plan, const Cluste
 /// The times that both reports have: step, compute, exposed communication, optimizer.
 std::vector<TimeResidual> compare_times(const TimeReport& predicted, const TimeReport& measured);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -115,4 +115,4 @@ Result<std::vector<CalibrationItem>> calibration_items(const ModelSpec& spec, co
   return items;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -10,7 +10,7 @@
 #include "core/plan/plan.h"
 #include "core/spec/model_spec.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// One run of fsdp-exec.
 struct CalibrationItem {
@@ -24,4 +24,4 @@ struct CalibrationItem {
 Result<std::vector<CalibrationItem>> calibration_items(const ModelSpec& spec, const Workload& workload,
                                                        const Plan& base, const std::vector<std::int64_t>& ranks);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -26,7 +26,7 @@
 #include "runs/rehearse_run.h"
 #include "text/progress_line.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -205,11 +205,11 @@ Result<void> measure_quietly(const CalibrationItem& item, const CalibrationSetti
                              CalibrationOutcome& result, Partial& partial, Supervision& supervision) {
   for (int attempt = 0; attempt < kMostAttempts && result.interrupted_by == 0; ++attempt) {
     const CpuTimes before = cpu_times();
-    const Seconds at = seconds_of_this_process();
+    const Seconds at = text::seconds_of_this_process();
     FSDP_TRY(std::optional<MachineTables> tables, run_item(item, settings, folder, result.interrupted_by, supervision));
     if (!tables) break;
     const CpuTimes after = cpu_times();
-    const Seconds took = seconds_of_this_process() - at;
+    const Seconds took = text::seconds_of_this_process() - at;
     tables->load = std::max(0., (after.all - before.all - (after.own - before.own)) / took.count());
     const bool is_quiet = tables->load <= kQuietCores;
     keep_faster(partial, item.name, *std::move(tables));
@@ -225,8 +225,8 @@ Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& i
   FSDP_TRY(Partial partial, begin_partial(settings));
   FSDP_TRY(const TemporaryFolder folder, TemporaryFolder::make());
   CalibrationOutcome result;
-  const Seconds began = seconds_of_this_process();
-  const auto is_over = [&] { return seconds_of_this_process() - began >= settings.budget; };
+  const Seconds began = text::seconds_of_this_process();
+  const auto is_over = [&] { return text::seconds_of_this_process() - began >= settings.budget; };
   const auto is_done = [&](const CalibrationItem& item) { return find(partial, item.name) != nullptr; };
   result.found = static_cast<std::size_t>(std::count_if(items.begin(), items.end(), is_done));
   for (int round = 0; round < settings.rounds && !is_over() && result.interrupted_by == 0; ++round) {
@@ -235,7 +235,7 @@ Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& i
       if (round == 0 && is_done(item)) continue;
       if (settings.tell) {
         settings.tell(fmt::format("{}{} of {}: {} ({:.0f} of {:.0f} s)", round > 0 ? "again, " : "", i + 1,
-                                  items.size(), item.name, (seconds_of_this_process() - began).count(),
+                                  items.size(), item.name, (text::seconds_of_this_process() - began).count(),
                                   settings.budget.count()));
       }
       const auto measured = measure_quietly(item, settings, folder.path(), is_over, result, partial, supervision);
@@ -249,4 +249,4 @@ Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& i
   return result;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -14,7 +14,7 @@
 #include "runs/calibration_items.h"
 #include "runs/child_process.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 struct CalibrationSettings {
   std::string program;  ///< fsdp-exec.
@@ -38,4 +38,4 @@ struct CalibrationOutcome {
 Result<CalibrationOutcome> run_calibration(const std::vector<CalibrationItem>& items,
                                            const CalibrationSettings& settings, Supervision& supervision);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

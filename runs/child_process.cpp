@@ -33,7 +33,7 @@
 
 #include "runs/confinement.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -235,4 +235,4 @@ void Supervision::kill_descendants() {
   }
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -18,7 +18,7 @@
 #include "core/base/result.h"
 #include "core/base/units.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 struct ChildCommand {
   std::vector<std::string> words;  ///< The program, as a path or a name on PATH, and its arguments.
@@ -102,4 +102,4 @@ class Supervision {
   std::vector<pid_t> not_ours_;  ///< Children from before construction.
 };
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -19,7 +19,7 @@
 
 #include "runs/system_call_filter.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -87,4 +87,4 @@ void confine_this_process(int rules) {
   if (rules >= 0 && syscall(kRestrict, rules, 0) != 0) _exit(127);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// Rules that a child applies to itself before it becomes another program. They are permanent.
 class Confinement {
@@ -34,4 +34,4 @@ class Confinement {
 /// libraries, and applies the rules unless `rules` is -1. Calls only functions that signal-safety(7) allows.
 void confine_this_process(int rules);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -18,7 +18,7 @@
 #include "core/cluster/cpu_cluster.h"
 #include "text/progress_line.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -105,11 +105,11 @@ class RankRunner {
     outcome_.ends[rank] = processes_[rank].poll();
     if (!outcome_.ends[rank] || *outcome_.ends[rank] == ExitStatus{} || outcome_.first_failed >= 0) return;
     outcome_.first_failed = static_cast<std::int64_t>(rank);
-    failed_at_ = seconds_of_this_process();
+    failed_at_ = text::seconds_of_this_process();
   }
 
   void end_when_late() {
-    if (!failed_at_ || seconds_of_this_process() - *failed_at_ < settings_.grace) return;
+    if (!failed_at_ || text::seconds_of_this_process() - *failed_at_ < settings_.grace) return;
     for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
       if (!outcome_.ends[rank]) processes_[rank].signal_session(SIGKILL);
     }
@@ -182,4 +182,4 @@ Result<ExecutionOutcome> execute_ranks(const ExecutionSettings& settings, const 
   return RankRunner(settings, folder, words, supervision).run();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -13,7 +13,7 @@
 #include "core/base/units.h"
 #include "runs/child_process.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 struct ExecutionSettings {
   std::vector<std::string> words;  ///< The command of a rank: fsdp-exec with a plan, or a Python with a job.
@@ -40,4 +40,4 @@ struct ExecutionOutcome {
 Result<ExecutionOutcome> execute_ranks(const ExecutionSettings& settings, const std::string& folder,
                                        std::ostream* words, Supervision& supervision);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -16,7 +16,7 @@
 #include "core/base/split.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -89,18 +89,19 @@ std::vector<std::string> with_batch(std::vector<std::string> command, std::strin
   return command;
 }
 
-void add_batches(Document& document, const BatchSearch& search) {
-  const auto rehearsals = counted(static_cast<std::int64_t>(search.trials.size()), "rehearsal");
-  document.push_back(Entry{.label = "BATCH",
-                           .lines = {fmt::format("{} · {}", said_of(search), rehearsals)},
-                           .style = search.largest ? Style::Good : Style::Bad});
-  Table table{.name = "batches",
-              .columns = {{"batch", "batch", true}, {"device", "device_peak_bytes", true}, {"", "verdict"}}};
+void add_batches(text::Document& document, const BatchSearch& search) {
+  const auto rehearsals = text::counted(static_cast<std::int64_t>(search.trials.size()), "rehearsal");
+  document.push_back(text::Entry{.label = "BATCH",
+                                 .lines = {fmt::format("{} · {}", said_of(search), rehearsals)},
+                                 .style = search.largest ? text::Style::Good : text::Style::Bad});
+  text::Table table{.name = "batches",
+                    .columns = {{"batch", "batch", true}, {"device", "device_peak_bytes", true}, {"", "verdict"}}};
   for (const BatchTrial& trial : search.trials) {
-    Cell verdict =
-        trial.fits ? Cell{"fits", "fits", Style::Good} : Cell{"then out of memory", "does_not_fit", Style::Bad};
-    if (!trial.why.empty()) verdict = Cell{trial.why, "not_rehearsed", Style::Warning};
-    table.rows.push_back({cell(trial.batch), trial.why.empty() ? cell(trial.device_peak) : Cell{"", ""}, verdict});
+    text::Cell verdict = trial.fits ? text::Cell{"fits", "fits", text::Style::Good}
+                                    : text::Cell{"then out of memory", "does_not_fit", text::Style::Bad};
+    if (!trial.why.empty()) verdict = text::Cell{trial.why, "not_rehearsed", text::Style::Warning};
+    table.rows.push_back(
+        {text::cell(trial.batch), trial.why.empty() ? text::cell(trial.device_peak) : text::Cell{"", ""}, verdict});
   }
   document.push_back(std::move(table));
 }
@@ -113,4 +114,4 @@ void add_batches(ReportAdditions& additions, const BatchSearch& search) {
   additions.largest_batch = search.largest;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

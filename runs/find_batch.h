@@ -14,7 +14,7 @@
 #include "core/report/report_additions.h"
 #include "text/document.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The result of one batch.
 struct BatchTrial {
@@ -49,8 +49,8 @@ Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int6
 std::vector<std::string> with_batch(std::vector<std::string> command, std::string_view pattern, std::int64_t batch);
 
 /// The summary of the search, and the table of batch against peak.
-void add_batches(Document& document, const BatchSearch& search);
+void add_batches(text::Document& document, const BatchSearch& search);
 /// The same for scripts.
 void add_batches(ReportAdditions& additions, const BatchSearch& search);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

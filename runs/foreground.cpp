@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -80,4 +80,4 @@ Result<ExitStatus> run_in_foreground(const ForegroundCommand& command) {
   return ExitStatus{.code = WEXITSTATUS(status)};
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -9,7 +9,7 @@
 #include "core/base/result.h"
 #include "runs/child_process.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 struct ForegroundCommand {
   std::vector<std::string> words;  ///< The program, as a path or a name on PATH, and its arguments.
@@ -23,4 +23,4 @@ struct ForegroundCommand {
 /// sends to both; the program ends with this process. Error: it cannot be started, with the system's reason.
 Result<ExitStatus> run_in_foreground(const ForegroundCommand& command);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -10,7 +10,7 @@
 #include "runs/child_process.h"
 #include "runs/rehearse_plan.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -75,4 +75,4 @@ Result<Errors> check_framework_run(const FrameworkPython& python, const std::str
   return failure(python.program, fmt::format("The runner {}: {}", describe(*end), output_from(log)), "");
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -14,7 +14,7 @@
 #include "core/plan/plan.h"
 #include "runs/rehearse_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// A Python that may have a framework's packages.
 struct FrameworkPython {
@@ -65,4 +65,4 @@ Result<FrameworkPython> find_framework_python(const std::string& given, const Re
 Result<Errors> check_framework_run(const FrameworkPython& python, const std::string& job,
                                    const std::vector<std::string>& options, std::int64_t ranks, const std::string& log);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

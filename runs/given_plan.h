@@ -9,7 +9,7 @@
 #include "core/plan/plan_file.h"
 #include "core/spec/model_spec.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The plan of a file with its model and its machines.
 struct Given {
@@ -21,4 +21,4 @@ struct Given {
   Model model;
 };
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

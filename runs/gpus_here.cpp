@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -45,4 +45,4 @@ int num_gpus_here() {
   return visible == nullptr ? count : std::min(count, num_visible(visible));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

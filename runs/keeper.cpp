@@ -19,7 +19,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -103,4 +103,4 @@ void remove_stale_folders(const std::string& base) {
   }
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

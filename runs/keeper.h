@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// A process of our own that cleans up if we die first: it ends all processes of a rehearsal and removes its
 /// folder. It leaves when this object does.
@@ -31,4 +31,4 @@ class Keeper {
 void remove_stale_folders(const std::string& base);
 void lock_folder(const std::string& folder);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -11,7 +11,7 @@
 #include "runs/rehearse_command.h"
 #include "runs/rehearse_report.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -75,4 +75,4 @@ StepReport report_of(const MeasuredJob& job, const RehearsalRecord& record) {
   return report;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

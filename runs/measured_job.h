@@ -11,7 +11,7 @@
 #include "core/report/report.h"
 #include "runs/rehearse_record.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 struct MeasuredJob {
   std::string python;                ///< Folder with hook/ and fsdp_measure/.
@@ -31,4 +31,4 @@ Result<std::vector<RehearsalRecord>> read_measured(const std::string& folder);
 /// The report of a rank: its memory (-1 without a GPU), the collectives of one step, and the median time of a step.
 StepReport report_of(const MeasuredJob& job, const RehearsalRecord& record);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

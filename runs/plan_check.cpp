@@ -8,7 +8,7 @@
 
 #include "core/spec/captured_model.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -91,4 +91,4 @@ PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::opt
   return check;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

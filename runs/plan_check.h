@@ -12,7 +12,7 @@
 #include "core/report/compare.h"
 #include "runs/given_plan.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The relative tolerance of bytes requested and allocated in a steady step, and of numbers of parameters.
 /// Collectives must be equal in number and in payload.
@@ -49,4 +49,4 @@ PlanCheck checked(const Comparison& comparison, const Cluster& cluster, std::opt
 /// The argument `own` of `checked`: collectives of all micro-batches of a step, if the plan has a captured model.
 std::vector<std::string> own_collectives(const Given& given);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

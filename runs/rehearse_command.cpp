@@ -24,7 +24,7 @@
 
 #include "core/base/nearest.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -193,4 +193,4 @@ Result<std::string> find_program(const std::string& name, std::string_view path)
   return failure(name, "There is no such program on PATH.", hint_for(name, folders));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

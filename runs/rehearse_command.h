@@ -10,7 +10,7 @@
 
 #include "core/base/result.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The arguments of a launcher. The launcher itself decides; this is a look from outside, so that we can choose
 /// machines before anything runs.
@@ -34,4 +34,4 @@ Launch read_launch(std::span<const std::string> words);
 /// or the interpreter to write before a Python script.
 Result<std::string> find_program(const std::string& name, std::string_view path);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

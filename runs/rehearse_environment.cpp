@@ -8,7 +8,7 @@
 #include "core/base/environment.h"
 #include "core/base/json_writer.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -114,4 +114,4 @@ bool is_misleading(std::string_view name, const RehearsalSettings& settings) {
   return settings.counts_given && std::find(std::begin(kOfRanks), std::end(kOfRanks), name) != std::end(kOfRanks);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

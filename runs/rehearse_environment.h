@@ -10,7 +10,7 @@
 
 #include "runs/rehearse_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// One process that plays one rank.
 struct RankJob {
@@ -42,4 +42,4 @@ bool is_misleading(std::string_view name, const RehearsalSettings& settings);
 /// The driver's name of the GPU, as torch.cuda.get_device_name() returns it: "NVIDIA A100-SXM4-80GB".
 std::string driver_name(const Gpu& gpu);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

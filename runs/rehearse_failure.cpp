@@ -15,7 +15,7 @@
 
 #include "core/base/parse_units.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -306,4 +306,4 @@ bool used_the_gpu(const RankRun& run, Errors& errors) {
   return false;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -8,7 +8,7 @@
 #include "core/base/result.h"
 #include "runs/rehearse_run.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The failure of a process without a result, with advice: a script that raised, hung or crashed, that needs the
 /// network, another torch or a torch with CUDA, or that never used a GPU. REQUIRES: no result.
@@ -27,4 +27,4 @@ std::string kept_output(const RankRun& run);
 /// Whether a result is worth reporting. False, with an explanation in `errors`, if nothing touched a GPU.
 bool used_the_gpu(const RankRun& run, Errors& errors);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 std::vector<std::pair<std::string, std::string>> offline_environment(const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> result = {
@@ -28,4 +28,4 @@ std::vector<std::pair<std::string, std::string>> offline_environment(const std::
   return result;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -20,7 +20,7 @@
 #include "core/base/parse_units.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -117,7 +117,7 @@ std::vector<RehearsalWarning> describe_redirected(const std::string& folder) {
     std::uintmax_t bytes = 0;
     for (const Found& file : written) bytes += file.bytes;
     result.push_back({"writes", fmt::format("{} ({}): {}. Not kept: a rehearsal computes no values.",
-                                            counted(static_cast<std::int64_t>(written.size()), "file"),
+                                            text::counted(static_cast<std::int64_t>(written.size()), "file"),
                                             format_bytes(Bytes(static_cast<std::int64_t>(bytes))), names_of(written))});
   }
   const std::vector<Found> gone = gone_from(folder);
@@ -137,9 +137,10 @@ std::vector<RehearsalWarning> describe_allowed(const std::string& folder) {
   if (paths.empty()) return {};
   std::vector<Found> changed;
   for (const std::string& path : paths) changed.push_back({path, 0});
-  return {{"allowed_writes", fmt::format("--allow-writes: the script wrote, moved or removed {} on your disk: {}. A "
-                                         "rehearsal computes no values, so these files are meaningless.",
-                                         counted(static_cast<std::int64_t>(paths.size()), "path"), names_of(changed))}};
+  return {{"allowed_writes",
+           fmt::format("--allow-writes: the script wrote, moved or removed {} on your disk: {}. A "
+                       "rehearsal computes no values, so these files are meaningless.",
+                       text::counted(static_cast<std::int64_t>(paths.size()), "path"), names_of(changed))}};
 }
 
 }  // namespace
@@ -230,4 +231,4 @@ std::vector<RehearsalWarning> describe_writes(const RehearsalSettings& settings,
   return {};
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -11,7 +11,7 @@
 #include "core/report/report.h"
 #include "runs/rehearse_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The destination of a script's writes.
 enum class Writes : std::uint8_t {
@@ -37,4 +37,4 @@ std::vector<std::string> writable_paths(const std::string& session);
 /// user.
 std::vector<RehearsalWarning> describe_writes(const RehearsalSettings& settings, const std::string& folder);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

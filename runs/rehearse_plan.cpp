@@ -18,7 +18,7 @@
 #include "simulator/nccl/group_shape.h"
 #include "simulator/nccl/nccl_memory.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -118,4 +118,4 @@ std::string job_text(const Given& given, std::int64_t steps) {
   return std::move(writer).take();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -7,7 +7,7 @@
 #include "runs/given_plan.h"
 #include "runs/rehearse_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// Charges the communicators of a plan in `settings.nccl` as its prediction does.
 void charge_groups(RehearsalSettings& settings, const Given& given);
@@ -26,4 +26,4 @@ Result<void> write_applied(RehearsalSettings& settings, const Given& given, cons
 /// environment that ./scripts/bootstrap makes beside a build tree, and python3 on PATH. Error: there is none.
 Result<std::string> find_torch_python(const std::string& given, const RehearsalPlaces& places);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -10,7 +10,7 @@
 #include "core/report/report_names.h"
 #include "runs/rehearse_record_applied.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -245,4 +245,4 @@ Result<RehearsalRecord> read_record(const JsonDocument& document) {
   return std::move(errors).result(std::move(record));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

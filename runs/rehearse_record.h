@@ -10,7 +10,7 @@
 #include "core/base/result.h"
 #include "core/report/report.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The major version of the format.
 inline constexpr std::string_view kRecordFormatVersion = "1.0";
@@ -56,4 +56,4 @@ bool needs_more(const RehearsalRecord& a, const RehearsalRecord& b);
 /// Error: all faults of the record. Ignores unknown keys.
 Result<RehearsalRecord> read_record(const JsonDocument& document);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

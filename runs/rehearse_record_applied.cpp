@@ -6,7 +6,7 @@
 
 #include "core/plan/plan_names.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -277,4 +277,4 @@ void read_limits(const JsonValue& value, RehearsalLimits& limits, JsonErrors& er
   object.finish(UnknownKeys::Ignore);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

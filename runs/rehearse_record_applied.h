@@ -11,7 +11,7 @@
 #include "core/report/report.h"
 #include "runs/rehearse_record.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// A member that may be missing or null; `nullptr` if so.
 const JsonValue* value_unless_null(ObjectReader& object, std::string_view key);
@@ -40,4 +40,4 @@ void read_applied(const JsonValue& value, RehearsalRecord& record, JsonErrors& e
 void read_warnings(const JsonValue& value, std::vector<RehearsalWarning>& warnings, JsonErrors& errors);
 void read_limits(const JsonValue& value, RehearsalLimits& limits, JsonErrors& errors);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

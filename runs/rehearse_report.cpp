@@ -16,7 +16,7 @@
 #include "simulator/nccl/collective_cost.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -120,7 +120,7 @@ void note_other_world(const RehearsalSettings& settings, const RecordedJob& job,
   if (is_charged) return;
   report.assumptions.push_back(
       fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: give --gpus and --nodes.",
-                  counted(settings.nccl.back().ranks, "rank"), job.world_size));
+                  text::counted(settings.nccl.back().ranks, "rank"), job.world_size));
 }
 
 }  // namespace
@@ -180,4 +180,4 @@ std::vector<RankJob> jobs_at_other_bound(const RehearsalSettings& settings, cons
   return jobs;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

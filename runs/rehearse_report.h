@@ -8,7 +8,7 @@
 #include "runs/rehearse_run.h"
 #include "runs/rehearse_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The report of the rank that needs most, with a row for each rank that ran. If a rank ran at both bounds of event
 /// timing, its peaks are ranges, and the report is that of the bound that needs more. REQUIRES: at least one run, and
@@ -22,4 +22,4 @@ StepReport report_of(const RehearsalRecord& record);
 /// The remaining jobs: the other bound of event timing, for each rank whose figures depend on it.
 std::vector<RankJob> jobs_at_other_bound(const RehearsalSettings& settings, const std::vector<RankRun>& runs);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -29,7 +29,7 @@
 #include "runs/script_position.h"
 #include "text/progress_line.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -260,7 +260,7 @@ class Runner {
     return fmt::format("{}: {}", text, first.position);
   }
 
-  static Seconds now() { return seconds_of_this_process(); }
+  static Seconds now() { return text::seconds_of_this_process(); }
 
   const RehearsalSettings& settings_;
   const std::string& folder_;
@@ -311,4 +311,4 @@ RunOutcome run_ranks(const RehearsalSettings& settings, const std::vector<RankJo
   return Runner(settings, folder, supervision, observer, std::max<std::size_t>(1, jobs.size())).run(jobs);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -15,7 +15,7 @@
 #include "runs/rehearse_record.h"
 #include "runs/rehearse_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// A folder of its own under TMPDIR or /tmp, removed with its contents.
 class TemporaryFolder {
@@ -72,4 +72,4 @@ struct RunOutcome {
 RunOutcome run_ranks(const RehearsalSettings& settings, const std::vector<RankJob>& jobs, const std::string& folder,
                      Supervision& supervision, const RunObserver& observer);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -19,7 +19,7 @@
 #include "simulator/nccl/group_shape.h"
 #include "simulator/nccl/nccl_memory.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -130,4 +130,4 @@ Result<std::vector<std::int64_t>> ranks_of(const RankChoice& choice, std::int64_
   return std::vector<std::int64_t>(ranks.begin(), ranks.end());
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

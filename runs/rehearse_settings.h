@@ -12,7 +12,7 @@
 #include "core/report/report.h"
 #include "runs/rehearse_command.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 /// The paths of a rehearsal's parts.
 struct RehearsalPlaces {
@@ -91,4 +91,4 @@ void check_places(const RehearsalPlaces& places, bool needs_overlay, Errors& err
 /// Memory of communicators of each size: estimated, or `given` for each. REQUIRES: `settings.cluster` is set.
 std::vector<CommunicatorMemory> communicators_of(const RehearsalSettings& settings, std::optional<Bytes> given);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -132,4 +132,4 @@ std::string position_of(std::string_view stage, std::string_view stacks, std::st
   return fmt::format("{}{}{}{}", stage, part.empty() ? "" : ", ", part, place);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

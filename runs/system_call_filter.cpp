@@ -30,7 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 
 namespace {
 
@@ -147,4 +147,4 @@ void stop_calls_that_change_paths() {
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -68,6 +68,8 @@ ROOMS = {
     "gui/panels": {"theme", "overlay", "state", "charts"},
     "gui/window": {"theme", "overlay", "state", "charts", "panels"},
 }
+# Folders with a namespace of their name.
+NAMESPACES = {"simulator", "text", "planner", "runs", "replay", "render", "command", "executor", "gui"}
 # A library that only some folders may use, by the first part of its include path.
 ONLY_FOR = {
     "CLI": {"command", "executor"},
@@ -136,6 +138,14 @@ def room_errors(name, included):
     if inside not in ROOMS[room]:
         allowed = ", ".join(sorted(ROOMS[room])) or "no other room of its floor"
         yield f"{name} includes {included}, but {room}/ may only include {allowed}."
+
+
+def namespace_errors(name, text):
+    """A name tells its folder: planner::search() is not a neighbor of render::to_json()."""
+    folder = name.partition("/")[0]
+    for found in re.findall(r"^namespace (fsdp::[\w:]+) \{", text, re.M) if folder in NAMESPACES else ():
+        if not f"{found}::".startswith(f"fsdp::{folder}::"):
+            yield f"{name} declares names in {found}, but {folder}/ has the namespace fsdp::{folder}."
 
 
 def length_errors(name, text):
@@ -241,6 +251,7 @@ def errors_of(root):
         text = path.read_text(encoding="utf-8", errors="replace")
         if path.suffix in SOURCES:
             yield from include_errors(name, text)
+            yield from namespace_errors(name, text)
         yield from length_errors(name, text)
         yield from function_errors(name, text)
         yield from word_errors(name, text)
@@ -266,6 +277,8 @@ PLANTED = [
     ("planner/advice/low.h", '#include "planner/request/fit.h"\n', "planner/advice/ may only include search, space, trainers."),
     ("gui/charts/chart_low.h", '#include "gui/window/main_window.h"\n', "may only include overlay, state, theme."),
     ("runs/typed.h", '#include "command/cli_options.h"\n', "runs/typed.h includes command/, but runs/ may only include"),
+    ("render/lost.h", "namespace fsdp::planner {\n}\n", "render/lost.h declares names in fsdp::planner, but render/ has the namespace fsdp::render."),
+    ("render/home.h", "namespace fsdp::render {\nnamespace {\n}\n}\n", None),
     ("core/forgotten.cpp", "\n", "core/forgotten.cpp is not listed in core/CMakeLists.txt"),
     ("core/long.h", "\n" * (MAX_LINES + 1), "core/long.h has 601 lines, but 600 is the limit"),
     ("core/just_right.h", "\n" * MAX_LINES, None),

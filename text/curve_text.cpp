@@ -6,7 +6,7 @@
 #include "core/base/parse_units.h"
 #include "text/terminal.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 namespace {
 
@@ -73,4 +73,4 @@ std::vector<std::string> memory_curve(const MemoryReport& memory, int width, int
   return lines;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

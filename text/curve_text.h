@@ -8,7 +8,7 @@
 
 #include "core/report/report.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 inline constexpr int kCurveIndent = 12;  ///< Indent of the lines of a curve in a report. Labels take at most 10
                                          ///< columns.
@@ -21,4 +21,4 @@ inline constexpr std::array kBlocks = {" ", "▁", "▂", "▃", "▄", "▅", "
 /// values, so that a short peak stays visible.
 std::vector<std::string> memory_curve(const MemoryReport& memory, int width, int height = 4);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

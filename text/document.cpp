@@ -9,7 +9,7 @@
 #include "core/base/parse_units.h"
 #include "core/base/printable.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 namespace {
 
@@ -321,4 +321,4 @@ std::string to_json(const Table& table) {
   return std::move(writer).take();
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -13,7 +13,7 @@
 #include "core/base/units.h"
 #include "text/terminal.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 enum class Format { Table, Json, Csv, Markdown, Trace };
 
@@ -77,4 +77,4 @@ std::string to_csv(const Document& document);
 /// null if a cell has none.
 std::string to_json(const Table& table);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

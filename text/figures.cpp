@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 std::string percent(double share) {
   return fmt::format("{:.0f} %", share * 100);
@@ -20,4 +20,4 @@ std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : ends_in_ch ? "es" : "s");
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 /// Separates the parts of a line.
 inline constexpr std::string_view kDot = " · ";
@@ -20,4 +20,4 @@ std::string grouped(std::int64_t number);
 /// "1 unit", "1,234 units", "2 batches".
 std::string counted(std::int64_t count, std::string_view noun);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

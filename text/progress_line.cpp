@@ -9,7 +9,7 @@
 #include "core/base/parse_units.h"
 #include "text/figures.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 namespace {
 
@@ -64,4 +64,4 @@ Seconds seconds_of_this_process() {
   return Seconds(std::chrono::duration<double>(now).count());
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -10,7 +10,7 @@
 #include "core/base/units.h"
 #include "text/terminal.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 /// The output if the stream is no terminal.
 enum class InPipe : std::uint8_t {
@@ -50,4 +50,4 @@ class ProgressLine {
 /// A clock for ProgressLine.
 Seconds seconds_of_this_process();
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

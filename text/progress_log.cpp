@@ -5,7 +5,7 @@
 #include <fstream>
 #include <utility>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 namespace {
 
@@ -38,4 +38,4 @@ void ProgressLog::show(const std::string& what, Seconds running) {
   next_line_ = now + kBetweenLines;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -8,7 +8,7 @@
 
 #include "core/base/units.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 /// Writes the progress after the first second. A stream gets a line at each change, at most every five seconds, and
 /// every half minute if nothing changes; a file gets a line for each change.
@@ -32,4 +32,4 @@ class ProgressLog {
   std::string written_;
 };
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

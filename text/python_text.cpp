@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 namespace {
 
@@ -62,4 +62,4 @@ void add_stack(std::vector<std::string>& lines, const PythonFrame& at, const std
   if (shown == 0 && !stack.empty()) lines.push_back(frame_text(stack.front(), folder));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

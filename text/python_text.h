@@ -7,7 +7,7 @@
 
 #include "core/report/report_rehearsal.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 /// A file's path without a known prefix: the working folder, or the folder of installed packages.
 std::string short_path(const std::string& file, const std::string& folder);
@@ -24,4 +24,4 @@ std::string through_text(const std::string& through);
 void add_stack(std::vector<std::string>& lines, const PythonFrame& at, const std::vector<PythonFrame>& stack,
                const std::string& folder, bool all);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

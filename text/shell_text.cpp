@@ -5,7 +5,7 @@
 
 #include "text/source_text.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 namespace {
 
@@ -52,4 +52,4 @@ std::string assignment_text(std::string_view assignment) {
   return std::string(assignment.substr(0, value)) + word_text(assignment.substr(value));
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -15,7 +15,7 @@
 #include "core/base/printable.h"
 #include "core/base/utf8.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 namespace {
 
@@ -105,4 +105,4 @@ std::string yaml_text(std::string_view text) {
   return begins && goes_on && !is_word_of_yaml(text) ? std::string(text) : quoted_text(text);
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 /// The text as one line of prose: escapes everything that printable() does, and line feeds ("\n") and tabs ("\t").
 std::string one_line(std::string_view text);
@@ -28,4 +28,4 @@ std::string python_f_string(std::string_view before, std::string_view variable, 
 /// "Embedding,LlamaDecoderLayer", else in quotes.
 std::string yaml_text(std::string_view text);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -13,7 +13,7 @@
 #include "core/base/environment.h"
 #include "core/base/utf8.h"
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 namespace {
 
@@ -150,4 +150,4 @@ std::vector<std::string> wrap(std::string_view text, int width) {
   return lines;
 }
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 
 struct Terminal {
   bool is_terminal = false;
@@ -51,4 +51,4 @@ int display_width(std::string_view text);
 /// Breaks a text at blanks into lines of at most `width` columns; a longer word stands alone. At least one line.
 std::vector<std::string> wrap(std::string_view text, int width);
 
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

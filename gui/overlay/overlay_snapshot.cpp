@@ -45,23 +45,23 @@ std::optional<std::size_t> category_of(const PickleValue& event) {
 /// Smaller sizes occur in every program.
 constexpr std::int64_t kLeastTelling = 4096;
 
-std::vector<std::int64_t> distinct_sizes(const planner::SnapshotHistory& history) {
+std::vector<std::int64_t> distinct_sizes(const replay::SnapshotHistory& history) {
   std::set<std::int64_t> sizes;
-  const auto add = [&](const planner::SnapshotEvent& event) {
-    if (event.action == planner::SnapshotAction::Alloc && event.size >= kLeastTelling) sizes.insert(event.size);
+  const auto add = [&](const replay::SnapshotEvent& event) {
+    if (event.action == replay::SnapshotAction::Alloc && event.size >= kLeastTelling) sizes.insert(event.size);
   };
-  for (const planner::SnapshotEvent& event : history.events) add(event);
-  for (const planner::SnapshotEvent& event : history.at_end) add(event);
+  for (const replay::SnapshotEvent& event : history.events) add(event);
+  for (const replay::SnapshotEvent& event : history.at_end) add(event);
   return {sizes.begin(), sizes.end()};
 }
 
 /// Bytes allocated before the recording. 0 for a recording that ends with blocks that it does not list.
-std::int64_t bytes_before(const planner::SnapshotHistory& history) {
+std::int64_t bytes_before(const replay::SnapshotHistory& history) {
   std::int64_t total = 0;
-  for (const planner::SnapshotEvent& block : history.at_end) total += block.size;
-  for (const planner::SnapshotEvent& event : history.events) {
-    if (event.action == planner::SnapshotAction::Alloc) total -= event.size;
-    if (event.action == planner::SnapshotAction::FreeCompleted) total += event.size;
+  for (const replay::SnapshotEvent& block : history.at_end) total += block.size;
+  for (const replay::SnapshotEvent& event : history.events) {
+    if (event.action == replay::SnapshotAction::Alloc) total -= event.size;
+    if (event.action == replay::SnapshotAction::FreeCompleted) total += event.size;
   }
   return std::max<std::int64_t>(0, total);
 }
@@ -86,7 +86,7 @@ Result<Overlay> read_snapshot_overlay(const std::string& path, const OverlayLimi
   FSDP_TRY(std::string data, read_whole(path, size, progress));
   FSDP_TRY(const PickleDocument document, read_pickle(std::move(data), name));
   if (progress && !progress(0.8)) return failure(path, "Reading was stopped.");
-  FSDP_TRY(const planner::SnapshotHistory history, planner::read_snapshot_history(document, name));
+  FSDP_TRY(const replay::SnapshotHistory history, replay::read_snapshot_history(document, name));
 
   Overlay overlay;
   overlay.name = name;
@@ -98,14 +98,14 @@ Result<Overlay> read_snapshot_overlay(const std::string& path, const OverlayLimi
   bool has_categories = false;
   std::optional<std::int64_t> first;
   for (std::size_t i = 0; i < history.events.size() && overlay.time.size() < limits.events; ++i) {
-    const planner::SnapshotEvent& event = history.events[i];
-    if (event.action == planner::SnapshotAction::Alloc) {
+    const replay::SnapshotEvent& event = history.events[i];
+    if (event.action == replay::SnapshotAction::Alloc) {
       const Block block{event.size, category_of(events.at(i))};
       has_categories = has_categories || block.category.has_value();
       total += block.size;
       if (block.category) live[*block.category] += block.size;
       blocks[event.address] = block;
-    } else if (event.action == planner::SnapshotAction::FreeCompleted) {
+    } else if (event.action == replay::SnapshotAction::FreeCompleted) {
       total -= event.size;
       const auto found = blocks.find(event.address);
       if (found != blocks.end() && found->second.category) live[*found->second.category] -= found->second.size;

@@ -17,7 +17,7 @@ namespace {
 
 /// Calls `at(step)` after each step, with the live blocks by id.
 template <class At>
-void walk(const planner::Recording& recording, const At& at) {
+void walk(const replay::Recording& recording, const At& at) {
   std::unordered_map<std::int32_t, std::size_t> live;  // By id: the step of the allocation.
   for (std::size_t i = 0; i < recording.trace.steps.size(); ++i) {
     const simulator::TraceStep& step = recording.trace.steps[i];
@@ -27,7 +27,7 @@ void walk(const planner::Recording& recording, const At& at) {
   }
 }
 
-std::vector<std::int64_t> live_bytes(const planner::Recording& recording) {
+std::vector<std::int64_t> live_bytes(const replay::Recording& recording) {
   std::vector<std::int64_t> live;
   live.reserve(recording.trace.steps.size());
   std::unordered_map<std::int32_t, std::int64_t> sizes;
@@ -89,7 +89,7 @@ std::string line_of(const RecordedSite& site) {
   if (site.stack.empty()) return site.was_before ? "before the recording began" : "no stack was recorded";
   const auto own =
       std::find_if(site.stack.begin(), site.stack.end(), [](const PythonFrame& frame) { return !is_of_torch(frame); });
-  return planner::frame_text(own == site.stack.end() ? site.stack.front() : *own, "");
+  return text::frame_text(own == site.stack.end() ? site.stack.front() : *own, "");
 }
 
 Result<RecordedMemory> read_recorded_memory(const std::string& path, const OverlayLimits& limits,
@@ -102,24 +102,24 @@ Result<RecordedMemory> read_recorded_memory(const std::string& path, const Overl
                        "; record one or two steps, or pass max_entries to _record_memory_history.");
   }
   RecordedMemory memory;
-  FSDP_TRY(memory.recording, planner::read_recording(path));
+  FSDP_TRY(memory.recording, replay::read_recording(path));
   if (progress && !progress(0.5)) return failure(path, "Reading was stopped.");
   memory.name = std::filesystem::path(path).filename();
   memory.live = live_bytes(memory.recording);
   if (memory.live.empty()) return failure(path, "The snapshot has no allocation.");
   memory.peak =
       static_cast<std::size_t>(std::max_element(memory.live.begin(), memory.live.end()) - memory.live.begin());
-  memory.as_was = planner::as_recorded(memory.recording);
-  memory.recorded = planner::replay(memory.recording, memory.as_was);
+  memory.as_was = replay::as_recorded(memory.recording);
+  memory.recorded = replay::replay(memory.recording, memory.as_was);
   if (progress && !progress(0.8)) return failure(path, "Reading was stopped.");
   memory.at_peak = sites_at(memory, memory.peak);
   return memory;
 }
 
-Result<planner::ReplayAnswer> replay_with(const RecordedMemory& memory, const std::string& settings,
-                                          const std::string& device_memory) {
+Result<render::ReplayAnswer> replay_with(const RecordedMemory& memory, const std::string& settings,
+                                         const std::string& device_memory) {
   Errors errors;
-  planner::ReplayRequest request = memory.as_was;
+  replay::ReplayRequest request = memory.as_was;
   const Result<simulator::AllocatorSettings> read = simulator::parse_allocator_settings(settings);
   if (read) {
     request.settings_text = settings;
@@ -133,12 +133,12 @@ Result<planner::ReplayAnswer> replay_with(const RecordedMemory& memory, const st
     if (!total) append(errors, total.error());
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  planner::ReplayAnswer answer{.recording = memory.recording,
-                               .as_was = memory.as_was,
-                               .recorded = memory.recorded,
-                               .request = request,
-                               .replayed = planner::replay(memory.recording, request),
-                               .knows_device = memory.recording.knows_device || !device_memory.empty()};
+  render::ReplayAnswer answer{.recording = memory.recording,
+                              .as_was = memory.as_was,
+                              .recorded = memory.recorded,
+                              .request = request,
+                              .replayed = replay::replay(memory.recording, request),
+                              .knows_device = memory.recording.knows_device || !device_memory.empty()};
   return answer;
 }
 

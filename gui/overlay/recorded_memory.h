@@ -25,9 +25,9 @@ struct RecordedSite {
 
 struct RecordedMemory {
   std::string name;
-  planner::Recording recording;
-  planner::ReplayRequest as_was;
-  planner::ReplayResult recorded;     ///< The allocator model's replay of the recording, under its own settings.
+  replay::Recording recording;
+  replay::ReplayRequest as_was;
+  replay::ReplayResult recorded;      ///< The allocator model's replay of the recording, under its own settings.
   std::vector<std::int64_t> live;     ///< [steps of the recording] Bytes as requested.
   std::size_t peak = 0;               ///< The first step with the most live bytes.
   std::vector<RecordedSite> at_peak;  ///< `sites_at(peak)`.
@@ -48,7 +48,7 @@ std::string line_of(const RecordedSite& site);
 
 /// Replays the recording under other settings or on another device. Errors: those of the settings and of the size, with
 /// the options of `replay` as their places.
-Result<planner::ReplayAnswer> replay_with(const RecordedMemory& memory, const std::string& settings,
-                                          const std::string& device_memory);
+Result<render::ReplayAnswer> replay_with(const RecordedMemory& memory, const std::string& settings,
+                                         const std::string& device_memory);
 
 }  // namespace fsdp::gui

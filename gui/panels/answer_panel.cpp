@@ -12,7 +12,7 @@ QString escaped(const std::string& text) {
   return QString::fromStdString(text).toHtmlEscaped();
 }
 
-QString html_of(const planner::Entry& entry) {
+QString html_of(const text::Entry& entry) {
   QStringList lines;
   for (const std::string& line : entry.lines) lines << escaped(line);
   const QString label = escaped(entry.label);
@@ -20,13 +20,13 @@ QString html_of(const planner::Entry& entry) {
       .arg(label, lines.join("<br>"));
 }
 
-QString html_of(const planner::Table& table) {
+QString html_of(const text::Table& table) {
   QString rows;
   QString head;
   const auto cell = [](const char* tag, const QString& text, bool is_numeric) {
     return QString("<%1 align='%2' style='padding-right: 18px'>%3</%1>").arg(tag, is_numeric ? "right" : "left", text);
   };
-  for (const planner::Column& column : table.columns) head += cell("th", escaped(column.title), column.numeric);
+  for (const text::Column& column : table.columns) head += cell("th", escaped(column.title), column.numeric);
   for (const auto& row : table.rows) {
     rows += "<tr>";
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -40,12 +40,12 @@ QString html_of(const planner::Table& table) {
 
 }  // namespace
 
-planner::Document answer_of(const Snapshot& shown) {
-  const planner::View view{.width = 100, .pictures = false, .verbose = true};
-  planner::AnswerContext context;
+text::Document answer_of(const Snapshot& shown) {
+  const render::View view{.width = 100, .pictures = false, .verbose = true};
+  render::AnswerContext context;
   if (shown.model) context.facts = planner::facts_of(*shown.model);
   context.explains = true;
-  if (!shown.proof) return planner::document_of(shown.report, shown.explanation, view, context);
+  if (!shown.proof) return render::document_of(shown.report, shown.explanation, view, context);
   planner::SearchResult result;
   result.verdict = shown.report.verdict;
   result.report = shown.report;
@@ -57,15 +57,15 @@ planner::Document answer_of(const Snapshot& shown) {
     if (plan.plan == shown.report.plan && result.best.label.empty()) result.best = plan;
   }
   result.facts = context.facts;
-  return planner::document_of(result, view, context);
+  return render::document_of(result, view, context);
 }
 
-QString to_html(const planner::Document& document) {
+QString to_html(const text::Document& document) {
   QString rows;
-  for (const planner::Section& section : document) {
-    if (const auto* entry = std::get_if<planner::Entry>(&section)) {
+  for (const text::Section& section : document) {
+    if (const auto* entry = std::get_if<text::Entry>(&section)) {
       if (!entry->is_picture) rows += html_of(*entry);
-    } else if (const auto* table = std::get_if<planner::Table>(&section)) {
+    } else if (const auto* table = std::get_if<text::Table>(&section)) {
       if (!table->only_for_scripts) rows += html_of(*table);
     }
   }

@@ -11,10 +11,10 @@
 namespace fsdp::gui {
 
 /// The answer of `fsdp-plan` or `fsdp-plan simulate`, with `--verbose`, without pictures.
-planner::Document answer_of(const Snapshot& shown);
+text::Document answer_of(const Snapshot& shown);
 
 /// A document as HTML; every entry has an anchor with its label.
-QString to_html(const planner::Document& document);
+QString to_html(const text::Document& document);
 
 class AnswerPanel : public QTextBrowser {
   Q_OBJECT

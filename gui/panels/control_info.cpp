@@ -96,7 +96,7 @@ std::string cluster_text(const Cluster& cluster) {
   const bool is_named = cluster.name.find("x " + cluster.gpu.name) == std::string::npos &&
                         cluster.name.find(" GPUs of ") == std::string::npos;
   if (is_named) return "(" + cluster.name + ")";
-  if (cluster.nodes == 1) return fmt::format("({})", planner::counted(cluster.gpus_per_node, "GPU"));
+  if (cluster.nodes == 1) return fmt::format("({})", text::counted(cluster.gpus_per_node, "GPU"));
   return fmt::format("({} nodes x {} GPUs)", cluster.nodes, cluster.gpus_per_node);
 }
 
@@ -212,7 +212,7 @@ std::vector<ControlInfo> plan_controls() {
        kPlan,
        ControlKind::Open,
        [](const Snapshot& s) {
-         return fmt::format("({})", planner::counted(static_cast<std::int64_t>(s.report.plan.units.size()), "unit"));
+         return fmt::format("({})", text::counted(static_cast<std::int64_t>(s.report.plan.units.size()), "unit"));
        },
        {},
        wraps},

@@ -153,7 +153,7 @@ void ControlPanel::edit(PlanChoice choice, const QString& written, int gesture) 
 
 Result<Plan> ControlPanel::edited_plan(PlanChoice choice, const std::string& value) const {
   planner::PlanChoices change;
-  const Result<void> read = read_choice(choice, std::vector{value}, change);
+  const Result<void> read = render::read_choice(choice, std::vector{value}, change);
   if (!read) return tl::unexpected(read.error());
   const Plan& plan = state_.inputs().kept->plan;
   const SnapshotPtr shown = state_.snapshot();

@@ -181,7 +181,7 @@ QVariant ModuleTreeModel::data(const QModelIndex& index, int role) const {
   if (role == Qt::ToolTipRole) {
     const Module& each = model_->modules[index.internalId()];
     QString tip = each.name.empty() ? tr("The root") : text(each.name);
-    tip += "\n" + tr("%1 parameters").arg(text(planner::grouped(row.parameters)));
+    tip += "\n" + tr("%1 parameters").arg(text(text::grouped(row.parameters)));
     if (index.column() == kUnit && !row.can_be_unit && module != 0) {
       tip += "\n" + tr("No unit: its forward is not called, or it has no parameters.");
     }

@@ -20,7 +20,7 @@ namespace {
 /// The remaining sites become one row.
 constexpr std::size_t kMostSites = 400;
 
-QString lines_of(const planner::Entry& entry) {
+QString lines_of(const text::Entry& entry) {
   QStringList lines;
   for (const std::string& line : entry.lines) lines << text_of(line);
   return text_of(entry.label) + ": " + lines.join(QStringLiteral("; "));
@@ -157,13 +157,13 @@ void RecordingView::take() {
 }
 
 void RecordingView::show_memory() {
-  const planner::ReplayAnswer answer{.recording = memory_->recording,
-                                     .as_was = memory_->as_was,
-                                     .recorded = memory_->recorded,
-                                     .request = std::nullopt,
-                                     .replayed = std::nullopt,
-                                     .knows_device = memory_->recording.knows_device};
-  QStringList lines = {text_of(memory_->name), lines_of(planner::replay_verdict(answer))};
+  const render::ReplayAnswer answer{.recording = memory_->recording,
+                                    .as_was = memory_->as_was,
+                                    .recorded = memory_->recorded,
+                                    .request = std::nullopt,
+                                    .replayed = std::nullopt,
+                                    .knows_device = memory_->recording.knows_device};
+  QStringList lines = {text_of(memory_->name), lines_of(render::replay_verdict(answer))};
   for (const std::string& note : memory_->recording.notes) lines << text_of(note);
   heading_->setText(lines.join('\n'));
   chart_->show_memory(memory_);
@@ -190,7 +190,7 @@ void RecordingView::show_moment(std::size_t step) {
     }
     QTreeWidgetItem* row = row_of(sites[i].bytes, sites[i].count, text_of(line_of(sites[i])));
     for (const PythonFrame& frame : sites[i].stack) {
-      auto* child = new QTreeWidgetItem(row, {QString(), QString(), text_of(planner::frame_text(frame, ""))});
+      auto* child = new QTreeWidgetItem(row, {QString(), QString(), text_of(text::frame_text(frame, ""))});
       child->setToolTip(2, text_of(frame.file));
     }
     rows << row;
@@ -214,13 +214,13 @@ void RecordingView::replay() {
     show_answer(memory_->recorded, nullptr);
     return;
   }
-  verdict_->setText(lines_of(planner::replay_verdict(*answer)));
+  verdict_->setText(lines_of(render::replay_verdict(*answer)));
   chart_->show_replayed(answer->replayed->reserved);
   show_answer(memory_->recorded, &*answer->replayed);
 }
 
-void RecordingView::show_answer(const planner::ReplayResult& recorded, const planner::ReplayResult* replayed) {
-  using planner::ReplayResult;
+void RecordingView::show_answer(const replay::ReplayResult& recorded, const replay::ReplayResult* replayed) {
+  using replay::ReplayResult;
   struct Row {
     QString title;
     Bytes ReplayResult::*bytes;

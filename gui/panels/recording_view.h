@@ -48,7 +48,7 @@ class RecordingView : public QWidget {
   void take();
   void show_memory();
   void show_moment(std::size_t step);
-  void show_answer(const planner::ReplayResult& recorded, const planner::ReplayResult* replayed);
+  void show_answer(const replay::ReplayResult& recorded, const replay::ReplayResult* replayed);
 
   QFutureWatcher<Loaded> watcher_;
   bool is_busy_ = false;

@@ -76,8 +76,8 @@ QString tip_of(const Remedy& remedy) {
   const QString how = remedy.is_searched
                           ? SuggestionRow::tr("A click searches again; its best plan was predicted")
                           : SuggestionRow::tr("A click changes this plan and searches nothing; predicted");
-  const QString verdict = text_of(planner::verdict_cell(remedy.verdict, remedy.is_tight).text);
-  return SuggestionRow::tr("%1\n%2: %3.").arg(text_of(planner::flags_of(remedy.change)), how, verdict);
+  const QString verdict = text_of(render::verdict_cell(remedy.verdict, remedy.is_tight).text);
+  return SuggestionRow::tr("%1\n%2: %3.").arg(text_of(render::flags_of(remedy.change)), how, verdict);
 }
 
 /// Indices of the visible remedies, by group: the best ones of each, then the best of the rest. If the plan does not
@@ -150,7 +150,7 @@ void SuggestionRow::show_suggestions() {
   QString now;
   if (shown) {
     for (const Remedy& remedy : shown->explanation.remedies) {
-      now += text_of(planner::flags_of(remedy.change)) + tip_of(remedy) + text_of_remedy(remedy, misses_room(*shown));
+      now += text_of(render::flags_of(remedy.change)) + tip_of(remedy) + text_of_remedy(remedy, misses_room(*shown));
     }
     now += QString::number(shown->stage == Stage::Explained);
   }
@@ -201,7 +201,7 @@ void SuggestionRow::fill_menu(const Snapshot& shown) {
       if (!is_titled) more_->menu()->addSection(tr(group.title));
       is_titled = true;
       QAction* entry = more_->menu()->addAction(text_of_remedy(remedy, misses_room(shown)));
-      entry->setToolTip(text_of(planner::flags_of(remedy.change)));
+      entry->setToolTip(text_of(render::flags_of(remedy.change)));
       connect(entry, &QAction::triggered, this, [this, remedy] { state_.apply_remedy(remedy); });
     }
   }

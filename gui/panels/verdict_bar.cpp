@@ -220,8 +220,8 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   const QString most = is_open ? tr("nobody knows what, for no cost is known of %1")
                                      .arg(QString::fromStdString(report.time.without_cost.front()))
                                : text_of(report.time.high);
-  step_.value->setToolTip(tr("The step may take from %1 to %2; %3")
-                              .arg(text_of(report.time.low), most, text_of(planner::speed_of(report))));
+  step_.value->setToolTip(
+      tr("The step may take from %1 to %2; %3").arg(text_of(report.time.low), most, text_of(render::speed_of(report))));
   const double exposed = report.time.step.count() > 0 ? report.time.exposed_communication / report.time.step : 0;
   QString waits_text = tr("%1 (%2)").arg(text_of(report.time.exposed_communication), percent(exposed));
   // The GPU also waits for the CPU, which is in no share of communication.
@@ -308,7 +308,7 @@ void VerdictBar::show_state() {
   if (!outside.isEmpty()) {
     moment = outside;
   } else if (tight) {
-    moment = tr("Runs without room to spare: %1.  ·  ").arg(text_of(planner::tightness_of(memory)));
+    moment = tr("Runs without room to spare: %1.  ·  ").arg(text_of(render::tightness_of(memory)));
   }
   moment += tr("Peak in %1, at %2").arg(text_of(std::string(name_of(peak.phase))), text_of(peak.instruction));
   if (!peak.op.empty()) moment += tr(" (%1)").arg(text_of(peak.op));

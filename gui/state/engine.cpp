@@ -71,7 +71,7 @@ void Engine::answer(const Request& request) {
   if (has_preview) send(*std::move(preview));
   Watcher watcher;
   watcher.on_progress = [&](const planner::SearchProgress& progress) {
-    emit progressed(QString::fromStdString(planner::text_of(progress)));
+    emit progressed(QString::fromStdString(render::text_of(progress)));
   };
   watcher.should_stop = [&] { return is_overtaken(request.id); };
   watcher.on_answer = send;

@@ -66,7 +66,7 @@ Inputs without_dimension(Inputs inputs, const std::string& name) {
 Result<PlanChoices> read_one(PlanChoice choice, const std::string& text) {
   PlanChoices choices;
   if (text.empty()) return choices;
-  const Result<void> read = read_choice(choice, std::vector{text}, choices);
+  const Result<void> read = render::read_choice(choice, std::vector{text}, choices);
   if (!read) return tl::unexpected(read.error());
   return choices;
 }
@@ -85,7 +85,7 @@ std::vector<std::string> words_of(const Inputs& inputs) {
     words.insert(words.end(), {"--objective", std::string(name_of(planner::kSearchObjectiveTable, inputs.objective))});
   }
   // Last, because patterns take all words that follow.
-  for (std::string& word : planner::words_of(inputs.choices)) words.push_back(std::move(word));
+  for (std::string& word : render::words_of(inputs.choices)) words.push_back(std::move(word));
   return words;
 }
 
@@ -119,7 +119,7 @@ Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std:
 }  // namespace
 
 std::vector<std::string> texts_of(const Inputs& inputs, PlanChoice choice) {
-  std::vector<std::string> texts = texts_of(choice, inputs.choices);
+  std::vector<std::string> texts = render::texts_of(choice, inputs.choices);
   const auto unread = inputs.unread.find(choice);
   if (unread != inputs.unread.end()) texts.insert(texts.end(), unread->second.begin(), unread->second.end());
   return texts;
@@ -175,7 +175,7 @@ Result<Inputs> with_dimension(Inputs inputs, const std::string& name, const std:
 }
 
 void read_texts(PlanChoice choice, const std::vector<std::string>& texts, Inputs& inputs) {
-  if (read_choice(choice, texts, inputs.choices)) return;
+  if (render::read_choice(choice, texts, inputs.choices)) return;
   if (choice != PlanChoice::SetDimension) {
     inputs.unread[choice] = texts;
     return;
@@ -202,7 +202,8 @@ Result<Inputs> with_options(Inputs inputs, const GivenOptions& options) {
           {std::string(place_of(choice)), "A plan file says that by itself.", "Leave it out, or open the model."});
       continue;
     }
-    if (const Result<void> read = read_choice(choice, written, inputs.choices); !read) append(errors, read.error());
+    if (const Result<void> read = render::read_choice(choice, written, inputs.choices); !read)
+      append(errors, read.error());
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return inputs;
@@ -229,7 +230,7 @@ Errors unread_errors(const Inputs& inputs) {
   Errors errors;
   for (const PlanChoice choice : order) {
     PlanChoices nothing;
-    const Result<void> read = read_choice(choice, inputs.unread.at(choice), nothing);
+    const Result<void> read = render::read_choice(choice, inputs.unread.at(choice), nothing);
     if (!read) append(errors, read.error());
   }
   return errors;
@@ -237,7 +238,7 @@ Errors unread_errors(const Inputs& inputs) {
 
 std::string command_of(const Inputs& inputs, const PlanFile& shown) {
   if (inputs.kept) return "fsdp-plan simulate - <<'PLAN'\n" + to_text(shown) + "PLAN\n";
-  return "fsdp-plan " + planner::command_text(words_of(inputs));
+  return "fsdp-plan " + text::command_text(words_of(inputs));
 }
 
 Inputs with_kept(const Inputs& inputs, PlanFile shown) {

@@ -70,7 +70,7 @@ void read_texts(planner::PlanChoice choice, const std::vector<std::string>& text
 
 /// The options of the command line for a plan.
 struct GivenOptions {
-  planner::ChoiceTexts texts;
+  render::ChoiceTexts texts;
   std::optional<planner::SearchObjective> objective;
 
   bool empty() const { return texts.empty() && !objective; }

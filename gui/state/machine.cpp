@@ -26,7 +26,7 @@ QStringList machine_of(const Inputs& inputs) {
   QStringList options;
   for (const PlanChoice choice : planner::plan_choices()) {
     if (!is_about_machines(choice)) continue;
-    for (const std::string& text : texts_of(choice, inputs.choices)) {
+    for (const std::string& text : render::texts_of(choice, inputs.choices)) {
       options << QString::fromStdString(std::string(place_of(choice)) + "=" + text);
     }
   }
@@ -36,7 +36,7 @@ QStringList machine_of(const Inputs& inputs) {
 Inputs on_machine(Inputs inputs, const QStringList& options) {
   std::vector<std::string> words;
   for (const QString& option : options) words.push_back(option.toStdString());
-  const Result<planner::ChoiceWords> taken = planner::take_choices(words);
+  const Result<render::ChoiceWords> taken = render::take_choices(words);
   if (!taken) return inputs;
   for (const auto& [choice, texts] : taken->texts) {
     if (!is_about_machines(choice)) continue;

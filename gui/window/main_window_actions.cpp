@@ -285,7 +285,7 @@ void MainWindow::copy_command() {
 void MainWindow::copy_python() {
   const SnapshotPtr shown = state_.snapshot();
   if (!shown) return;
-  const Result<std::string> code = planner::plan_code(shown->report.plan, *shown->model, kPlanOfWindow);
+  const Result<std::string> code = render::plan_code(shown->report.plan, *shown->model, kPlanOfWindow);
   if (!code) return state_.report_errors(code.error());
   QApplication::clipboard()->setText(text_of(*code));
   log(tr("Copied. The function wraps a model as this plan says."));
@@ -299,12 +299,12 @@ void MainWindow::copy_for(planner::Trainer wanted) {
   const auto said = planner::said_by(trainer, shown->report.plan, shown->report, predictor);
   if (!said) return state_.report_errors(said.error());
   QApplication::clipboard()->setText(
-      text_of(planner::to_text({trainer, *said, *shown->model, shown->cluster, kPlanOfWindow})));
+      text_of(render::to_text({trainer, *said, *shown->model, shown->cluster, kPlanOfWindow})));
   if (said->changes.empty()) return log(tr("Copied. It expresses this plan exactly."));
   log(tr("Copied the closest plan that %1 can express, which needs %2; this plan needs %3. Its first lines list the "
          "differences.")
-          .arg(text_of(std::string(planner::name_of(trainer))), text_of(planner::predicted_of(said->report)),
-               text_of(planner::predicted_of(shown->report))));
+          .arg(text_of(std::string(planner::name_of(trainer))), text_of(render::predicted_of(said->report)),
+               text_of(render::predicted_of(shown->report))));
 }
 
 }  // namespace fsdp::gui

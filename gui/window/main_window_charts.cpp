@@ -155,7 +155,7 @@ void MainWindow::build_export_menu(QMenu& file) {
                if (path.isEmpty() || !state_.snapshot()) return;
                const Snapshot& shown = *state_.snapshot();
                finish_export(path, write_file_atomically(path.toStdString(),
-                                                         to_chrome_trace(planner::trace_of(shown.report, shown.curves)),
+                                                         to_chrome_trace(replay::trace_of(shown.report, shown.curves)),
                                                          Overwrite::Allow));
              });
   add_action(menu, "export_snapshot", tr("Memory s&napshot …"), {},
@@ -164,7 +164,7 @@ void MainWindow::build_export_menu(QMenu& file) {
                    QFileDialog::getSaveFileName(this, tr("Export"), "memory.pickle", tr("Snapshots (*.pickle)"));
                if (path.isEmpty() || !state_.snapshot()) return;
                finish_export(path, write_file_atomically(path.toStdString(),
-                                                         planner::to_memory_snapshot(state_.snapshot()->curves),
+                                                         replay::to_memory_snapshot(state_.snapshot()->curves),
                                                          Overwrite::Allow));
              });
 }

@@ -28,7 +28,7 @@ QString picture_of(PlotWidget& chart) {
 
 QString page_to_share(const Inputs& inputs, const Snapshot& shown, std::span<PlotWidget* const> charts) {
   const StepReport& report = shown.report;
-  const QString verdict = text_of(planner::verdict_cell(report.verdict, is_tight(report)).text);
+  const QString verdict = text_of(render::verdict_cell(report.verdict, is_tight(report)).text);
   const QString title =
       QObject::tr("%1 on %2: %3").arg(text_of(report.model), text_of(shown.cluster.name), verdict).toHtmlEscaped();
   QString page = QString(

@@ -224,7 +224,7 @@ RemedyPrice RemedyList::price_of(const simulator::Outcome& outcome) const {
 
 void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground) {
   if (!outcome) return;  // The change makes no valid plan of this model, so there is nothing to offer.
-  if (trial.samples > 0) trial.what += fmt::format(", {} a step", counted(trial.samples, "sample"));
+  if (trial.samples > 0) trial.what += fmt::format(", {} a step", text::counted(trial.samples, "sample"));
   const RemedyPrice priced = price_of(*outcome);
   keep_if_it_helps({.what = std::move(trial.what),
                     .change = std::move(trial.change),

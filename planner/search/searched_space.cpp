@@ -47,7 +47,7 @@ std::string refinement_of(PredictedCost& cost, const Families& families, const E
 std::string note_on_bounds(std::int64_t num_broken) {
   return fmt::format(
       "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",
-      counted(num_broken, "plan"));
+      text::counted(num_broken, "plan"));
 }
 
 /// Adds the reason why the answer is not proven.

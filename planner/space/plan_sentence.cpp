@@ -57,8 +57,8 @@ std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
   }
   const auto share = [&](std::int64_t count) {
     const auto all = static_cast<std::int64_t>(facts.blocks.size());
-    return count >= all ? fmt::format("all {}", counted(count, "block"))
-                        : fmt::format("{} of {}", count, counted(all, "block"));
+    return count >= all ? fmt::format("all {}", text::counted(count, "block"))
+                        : fmt::format("{} of {}", count, text::counted(all, "block"));
   };
   if (const std::string unlike = checkpointing_by_stack(plan, facts); !unlike.empty()) return unlike;
   std::string text;
@@ -153,8 +153,8 @@ std::string batch_of(const Plan& plan) {
   const Dimension* seq = plan.dimensions.size() == 2 ? find_dimension(plan.dimensions, "seq") : nullptr;
   if (seq != nullptr) text += fmt::format(" (seq {})", shortest(seq->value));
   if (plan.accumulation > 1) text += fmt::format(" x {} accumulation", plan.accumulation);
-  return fmt::format("{} x {} = {} a step", text, counted(ranks, "GPU"),
-                     counted(micro * plan.accumulation * ranks, "sample"));
+  return fmt::format("{} x {} = {} a step", text, text::counted(ranks, "GPU"),
+                     text::counted(micro * plan.accumulation * ranks, "sample"));
 }
 
 namespace {
@@ -211,21 +211,22 @@ std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
   std::string text = call;
   const auto all = static_cast<std::int64_t>(facts.blocks.size());
   if (blocks > 0) {
-    text += blocks < facts.blocks.size() ? fmt::format(" on {} of {}", blocks, counted(all, "block"))
+    text += blocks < facts.blocks.size() ? fmt::format(" on {} of {}", blocks, text::counted(all, "block"))
             : per_unit == 1              ? " per block"
                                          : fmt::format(" per {} blocks", per_unit);
   }
   if (!parts.empty()) {
     const std::string names = fmt::format("{}", fmt::join(fold_names(parts), ", "));
     const bool is_short = names.size() <= kMostNameColumns;
-    const std::string number = counted(static_cast<std::int64_t>(parts.size()), "module");
+    const std::string number = text::counted(static_cast<std::int64_t>(parts.size()), "module");
     text += blocks > 0 ? fmt::format(" and its {}", is_short ? names : number + " inside")
                        : fmt::format(" on {} of each block", is_short ? names : number);
   }
   const bool has_blocks = blocks > 0 || !parts.empty();
   if (others.empty()) return has_blocks ? text : call + " on the root only";
   const std::string names = fmt::format("{}", fmt::join(fold_names(others), ", "));
-  const std::string number = counted(static_cast<std::int64_t>(others.size()), has_blocks ? "other module" : "module");
+  const std::string number =
+      text::counted(static_cast<std::int64_t>(others.size()), has_blocks ? "other module" : "module");
   return fmt::format("{} {} {}", text, has_blocks ? "+" : "on", names.size() <= kMostNameColumns ? names : number);
 }
 

@@ -5,7 +5,7 @@
 
 #include "command/cli_options.h"
 
-namespace fsdp::planner {
+namespace fsdp::command {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -61,4 +61,4 @@ TEST(CommandSet, ContainsExactlyItsCommands) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::command

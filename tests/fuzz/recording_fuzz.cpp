@@ -13,15 +13,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace fsdp;
   using namespace fsdp::planner;
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  const Result<Recording> recording =
-      is_pickle(bytes) ? read_recorded_snapshot(bytes, "fuzz") : read_recorded_trace(bytes, "fuzz");
+  const Result<replay::Recording> recording =
+      is_pickle(bytes) ? replay::read_recorded_snapshot(bytes, "fuzz") : replay::read_recorded_trace(bytes, "fuzz");
   if (!recording) {
     if (recording.error().empty()) std::abort();
     return 0;
   }
   const Result<simulator::AllocatorTrace> again = simulator::read_allocator_trace(recording->text, "again");
   if (!again || *again != recording->trace) std::abort();
-  const ReplayResult result = replay(*recording, as_recorded(*recording));
+  const replay::ReplayResult result = replay::replay(*recording, replay::as_recorded(*recording));
   if (result.reserved_peak < result.active_peak) std::abort();
   return 0;
 }

@@ -190,7 +190,7 @@ TEST(MainWindow, ASuggestionIsAppliedByAClick) {
   const planner::Remedy remedy = before->explanation.remedies.front();
   auto* chip = window.findChild<QAbstractButton*>("remedy_1");
   ASSERT_NE(chip, nullptr);
-  EXPECT_TRUE(chip->toolTip().contains(QString::fromStdString(planner::flags_of(remedy.change))));
+  EXPECT_TRUE(chip->toolTip().contains(QString::fromStdString(render::flags_of(remedy.change))));
   QTest::mouseClick(chip, Qt::LeftButton);
   ASSERT_TRUE(wait_until_idle(window.state()));
   EXPECT_TRUE(window.state().errors().empty());

@@ -42,7 +42,7 @@ class Measured : public testing::Test {
     report.kind = "measured";
     report.gpu = "CPU";
     report.memory.peaks = {.live = Bytes(12 << 20), .allocated = Bytes(-1), .reserved = Bytes(-1), .device = Bytes(-1)};
-    std::string text = planner::to_json(report, nullptr);
+    std::string text = render::to_json(report, nullptr);
     const std::string own =
         R"({ "comparison": {"terms": [{"name": "live peak", "unit": "bytes", "predicted": 12582912, "measured": )"
         R"(12582912, "difference": 0, "relative": 0}, {"name": "all_gather count", "unit": "count", "predicted": 6, )"
@@ -96,7 +96,7 @@ TEST_F(Measured, RunOfAnotherPlanIsNoted) {
 }
 
 TEST_F(Measured, SnapshotComparesOnlyItsOwnFigures) {
-  const Overlay overlay = read(write("own.pickle", planner::to_memory_snapshot(shown().curves)));
+  const Overlay overlay = read(write("own.pickle", replay::to_memory_snapshot(shown().curves)));
   EXPECT_FALSE(overlay.knows_traffic);
   const MeasuredComparison measured = measured_figures(shown(), overlay);
   ASSERT_FALSE(measured.figures.empty());
@@ -111,7 +111,7 @@ TEST_F(Measured, SnapshotComparesOnlyItsOwnFigures) {
 }
 
 TEST_F(Measured, SnapshotOfAnotherModelIsNoted) {
-  const std::string path = write("mlp.pickle", planner::to_memory_snapshot(shown().curves));
+  const std::string path = write("mlp.pickle", replay::to_memory_snapshot(shown().curves));
   AppState other(test::library());
   other.open(test::quick_inputs("gpt2"));
   ASSERT_TRUE(wait_until_idle(other));
@@ -122,7 +122,7 @@ TEST_F(Measured, SnapshotOfAnotherModelIsNoted) {
 }
 
 TEST_F(Measured, TraceOfAGlooRunHasItsLanesAndNoNccl) {
-  Trace trace = planner::trace_of(shown().report, shown().curves);
+  Trace trace = replay::trace_of(shown().report, shown().curves);
   trace.gpu = "CPU";
   trace.kind = "measured";
   const Overlay overlay = read(write("trace.json", to_chrome_trace(trace)));

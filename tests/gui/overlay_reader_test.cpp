@@ -35,7 +35,7 @@ Result<Overlay> read(const std::string& path, const OverlayLimits& limits = {}) 
 
 TEST_F(Overlays, ReadOurOwnTraceAsItWasWritten) {
   const SnapshotPtr snapshot = gpt2_snapshot();
-  Trace trace = planner::trace_of(snapshot->report, snapshot->curves);
+  Trace trace = replay::trace_of(snapshot->report, snapshot->curves);
   trace.kind = "measured";
   const Result<Overlay> overlay = read(write("trace.json", to_chrome_trace(trace)));
   ASSERT_TRUE(overlay.has_value()) << to_string(overlay.error().front());
@@ -53,7 +53,7 @@ TEST_F(Overlays, ReadOurOwnTraceAsItWasWritten) {
 
 TEST_F(Overlays, ReadASnapshotWithItsCategories) {
   const SnapshotPtr snapshot = gpt2_snapshot();
-  const Result<Overlay> overlay = read(write("step.pickle", planner::to_memory_snapshot(snapshot->curves)));
+  const Result<Overlay> overlay = read(write("step.pickle", replay::to_memory_snapshot(snapshot->curves)));
   ASSERT_TRUE(overlay.has_value()) << to_string(overlay.error().front());
   const simulator::MemoryCurve& curve = *snapshot->curves.find(RunPhase::SteadyStep);
   EXPECT_EQ(overlay->report->memory.peaks.live, Bytes(curve.total[curve.peak()]));
@@ -98,7 +98,7 @@ TEST_F(Overlays, RefuseUnusableFilesWithAReason) {
   EXPECT_NE(refusal(write("other.json", R"({"a": [1, 2]})")).find("traceEvents"), std::string::npos);
   EXPECT_NE(refusal(write("cut.json", R"({"traceEvents": [{"ph": "X", "cat")")).find("nothing that ran"),
             std::string::npos);
-  const std::string pickle = planner::to_memory_snapshot(gpt2_snapshot()->curves);
+  const std::string pickle = replay::to_memory_snapshot(gpt2_snapshot()->curves);
   EXPECT_NE(refusal(write("big.pickle", pickle), {.snapshot_bytes = 1000}).find("too large"), std::string::npos);
   EXPECT_NE(refusal(write("cut.pickle", pickle.substr(0, pickle.size() / 2))), "accepted");
   // cos\nsystem: a pickle that would call a function.
@@ -107,7 +107,7 @@ TEST_F(Overlays, RefuseUnusableFilesWithAReason) {
 }
 
 TEST_F(Overlays, LoadInTheBackground) {
-  const std::string path = write("step.pickle", planner::to_memory_snapshot(gpt2_snapshot()->curves));
+  const std::string path = write("step.pickle", replay::to_memory_snapshot(gpt2_snapshot()->curves));
   OverlayLoader loader;
   QSignalSpy loaded(&loader, &OverlayLoader::loaded);
   QSignalSpy failed(&loader, &OverlayLoader::failed);

@@ -34,7 +34,7 @@ std::string with_json(std::string command) {
 }
 
 std::string report_of(const Snapshot& shown) {
-  return planner::to_json(shown.report, &shown.cluster);
+  return render::to_json(shown.report, &shown.cluster);
 }
 
 /// What the window knows of a search, in the words of the command: the chosen plan, the front, the proof, the remedies.
@@ -54,7 +54,7 @@ std::string search_of(const Snapshot& shown) {
   const auto end = shown.plans.end() - static_cast<std::ptrdiff_t>(shown.explanation.rejected.size());
   const bool has_front = shown.report.verdict == Verdict::Fits && shown.objective == planner::SearchObjective::Time;
   if (has_front) result.pareto.assign(shown.plans.begin(), end);
-  return planner::to_json(result, &shown.cluster);
+  return render::to_json(result, &shown.cluster);
 }
 
 class SameAnswers : public testing::Test {
@@ -78,7 +78,7 @@ class SameAnswers : public testing::Test {
     std::string explain = command_of(state.inputs(), plan_file_of(*state.snapshot()));
     explain.replace(explain.find("simulate"), std::string("simulate").size(), "explain");
     EXPECT_EQ(output_of(with_json(explain)),
-              planner::to_json(state.snapshot()->report, &state.snapshot()->cluster, &state.snapshot()->explanation));
+              render::to_json(state.snapshot()->report, &state.snapshot()->cluster, &state.snapshot()->explanation));
   }
 };
 

@@ -358,7 +358,7 @@ TEST(Drives, KeptPlanOfAnotherFrameworkCannotUseThem) {
   state.open(test::quick_inputs("gpt2"));
   ASSERT_TRUE(wait_until_idle(state));
   planner::PlanChoices change;
-  ASSERT_TRUE(planner::read_choice(PlanChoice::Offload, std::vector<std::string>{"nvme"}, change).has_value());
+  ASSERT_TRUE(render::read_choice(PlanChoice::Offload, std::vector<std::string>{"nvme"}, change).has_value());
   const Snapshot& shown = *state.snapshot();
   const Result<Plan> refused = with_choices(shown.report.plan, change, *shown.model, shown.cluster);
   ASSERT_FALSE(refused.has_value());

@@ -50,7 +50,7 @@ Bytes least_memory() {
 
 const Remedy* find(const SearchResult& result, const std::string& flag) {
   for (const Remedy& remedy : result.explanation.remedies) {
-    if (flags_of(remedy.change).starts_with(flag)) return &remedy;
+    if (render::flags_of(remedy.change).starts_with(flag)) return &remedy;
   }
   return nullptr;
 }
@@ -232,7 +232,7 @@ TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
 TEST(Explain, EveryRemedySavesBytesOrTime) {
   for (const Remedy& remedy : Question(Bytes(8LL << 30)).answer().explanation.remedies) {
     EXPECT_TRUE(remedy.delta_bytes < Bytes(0) || remedy.delta_time < Seconds(0)) << remedy.what;
-    EXPECT_FALSE(flags_of(remedy.change).empty()) << remedy.what;
+    EXPECT_FALSE(render::flags_of(remedy.change).empty()) << remedy.what;
   }
 }
 
@@ -414,7 +414,7 @@ TEST(Explain, SmallerMicroBatchKeepsOrNamesTheSamplesOfAStep) {
     return batch == nullptr ? Remedy{} : *batch;
   };
   EXPECT_EQ(smaller(8, true).what, "micro-batch 4 x 2 accumulation steps");
-  EXPECT_EQ(flags_of(smaller(8, true).change), "--batch 4 --accumulate 2");
+  EXPECT_EQ(render::flags_of(smaller(8, true).change), "--batch 4 --accumulate 2");
   EXPECT_EQ(smaller(7, true).what, "") << "half of them would be others";
   EXPECT_EQ(smaller(7, false).what, "micro-batch 3 instead of 7, 6 samples a step");
   EXPECT_EQ(smaller(7, false).samples, 6);
@@ -458,7 +458,7 @@ TEST(Explain, MoreMemoryIsThatOfTheFirstCardThatHoldsThePlan) {
     const auto result =
         *search(question.spec, question.workload, question.cluster, question.space, {.larger_gpus = cards});
     const Remedy* remedy = find(result, "--gpu of-");
-    return remedy == nullptr ? std::string("none") : flags_of(remedy->change);
+    return remedy == nullptr ? std::string("none") : render::flags_of(remedy->change);
   };
   EXPECT_EQ(flag_with(cards_of(question, {1, 8, 16})), "--gpu of-8");
   EXPECT_EQ(flag_with(cards_of(question, {1})), "none");
@@ -494,7 +494,7 @@ TEST(Explain, MoreGpusAreThoseOfNodesThatExist) {
   const Remedy* gpus = find(result, "--gpus");
   ASSERT_NE(gpus, nullptr);
   EXPECT_EQ(gpus->verdict, Verdict::Fits);
-  const std::string flags = flags_of(gpus->change);
+  const std::string flags = render::flags_of(gpus->change);
   EXPECT_TRUE(flags == "--gpus 4" || flags == "--gpus 8" || flags.starts_with("--gpus 8 --nodes")) << flags;
 }
 

@@ -17,13 +17,14 @@ const std::string kLibrary = "model_specs";
 
 std::vector<LargerGpu> offers(std::vector<std::string> words, bool of_plan = false) {
   words.insert(words.begin(), "mlp");
-  const CommandLine line = *parse_command_line(words);
+  const command::CommandLine line = *command::parse_command_line(words);
   Errors errors;
-  return larger_gpus(read_choices(line, errors).choices, *read_machines(line, kLibrary), of_plan, kLibrary);
+  return larger_gpus(command::read_choices(line, errors).choices, *command::read_machines(line, kLibrary), of_plan,
+                     kLibrary);
 }
 
 std::string flags(const LargerGpu& offer) {
-  return flags_of(offer.change);
+  return render::flags_of(offer.change);
 }
 
 std::vector<std::string> flags(const std::vector<LargerGpu>& offers) {
@@ -126,9 +127,9 @@ TEST(LargerGpus, OffersForAPlanFileNameTheNumberOfGpus) {
   for (const LargerGpu& offer : offers({"--gpu", "L4", "--gpus", "4", "--nodes", "2"}, true)) {
     EXPECT_EQ(world_size(offer.cluster), 8);
   }
-  const CommandLine line =
-      *parse_command_line(std::vector<std::string>{"mlp", "--gpu", "L4", "--gpus", "4", "--nodes", "2"});
-  const auto found = flags(larger_gpus({}, *read_machines(line, kLibrary), true, kLibrary));
+  const command::CommandLine line =
+      *command::parse_command_line(std::vector<std::string>{"mlp", "--gpu", "L4", "--gpus", "4", "--nodes", "2"});
+  const auto found = flags(larger_gpus({}, *command::read_machines(line, kLibrary), true, kLibrary));
   EXPECT_TRUE(std::find(found.begin(), found.end(), "--gpu A100-80GB-PCIe --gpus 4 --nodes 2") != found.end());
 }
 
@@ -156,7 +157,7 @@ TEST(LargerGpus, OptionsNameThePricedMachine) {
           words.erase(old, old + 2);
       }
       words.insert(words.end(), named.begin(), named.end());
-      const auto typed = read_machines(*parse_command_line(words), kLibrary);
+      const auto typed = command::read_machines(*command::parse_command_line(words), kLibrary);
       ASSERT_TRUE(typed.has_value()) << flags(offer) << ": " << to_string(typed.error().front());
       EXPECT_TRUE(*typed == offer.cluster) << flags(offer);
     }

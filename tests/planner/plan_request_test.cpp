@@ -81,7 +81,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
 
 PlanChoices all_choices() {
   PlanChoices choices;
-  for (const auto& [choice, texts] : kTexts) EXPECT_TRUE(read_choice(choice, texts, choices)) << texts.front();
+  for (const auto& [choice, texts] : kTexts) EXPECT_TRUE(render::read_choice(choice, texts, choices)) << texts.front();
   return choices;
 }
 
@@ -89,9 +89,9 @@ TEST(PlanChoices, EachReadsBackAsWrittenAndChangesNoOther) {
   for (const PlanChoice choice : plan_choices()) {
     PlanChoices choices;
     ASSERT_TRUE(kTexts.contains(choice)) << place_of(choice);
-    ASSERT_TRUE(read_choice(choice, kTexts.at(choice), choices)) << place_of(choice);
+    ASSERT_TRUE(render::read_choice(choice, kTexts.at(choice), choices)) << place_of(choice);
     for (const PlanChoice other : plan_choices()) EXPECT_EQ(has(choices, other), other == choice) << place_of(other);
-    EXPECT_EQ(texts_of(choice, choices), kTexts.at(choice));
+    EXPECT_EQ(render::texts_of(choice, choices), kTexts.at(choice));
     clear(choices, choice);
     EXPECT_TRUE(choices == PlanChoices()) << place_of(choice);
   }
@@ -122,8 +122,8 @@ TEST(PlanChoices, NamesOfThePublishedTablesAreAllWritten) {
       const std::size_t end = std::min(all.find('|', begin), all.size());
       const std::vector<std::string> text = {std::string(all.substr(begin, end - begin))};
       PlanChoices choices;
-      ASSERT_TRUE(read_choice(choice, text, choices)) << place_of(choice) << " " << text.front();
-      EXPECT_EQ(texts_of(choice, choices), text) << place_of(choice);
+      ASSERT_TRUE(render::read_choice(choice, text, choices)) << place_of(choice) << " " << text.front();
+      EXPECT_EQ(render::texts_of(choice, choices), text) << place_of(choice);
       begin = end + 1;
     }
   }
@@ -134,21 +134,21 @@ TEST(PlanChoices, PublishedTableListsEveryFlavor) {
 }
 
 TEST(PlanChoices, CommandWordsReadBackAsTheSameChoices) {
-  std::vector<std::string> words = words_of(all_choices());
+  std::vector<std::string> words = render::words_of(all_choices());
   words.insert(words.begin(), "mlp");
-  const Result<CommandLine> line = parse_command_line(words);
+  const Result<command::CommandLine> line = command::parse_command_line(words);
   ASSERT_TRUE(line) << to_string(line.error().front());
   Errors errors;
-  EXPECT_TRUE(read_choices(*line, errors).choices == all_choices());
+  EXPECT_TRUE(command::read_choices(*line, errors).choices == all_choices());
   EXPECT_TRUE(errors.empty());
 }
 
 TEST(PlanChoices, FlagsHyphenateNamesAndPutTheMachineFirst) {
-  EXPECT_EQ(flags_of({.gpus = 4, .nodes = 2, .gpu_name = "A100 80GB PCIe", .memory = Bytes(79LL << 30)}),
+  EXPECT_EQ(render::flags_of({.gpus = 4, .nodes = 2, .gpu_name = "A100 80GB PCIe", .memory = Bytes(79LL << 30)}),
             "--gpu A100-80GB-PCIe --mem 79G --gpus 4 --nodes 2");
-  EXPECT_EQ(flags_of({.batch = 4, .accumulation = 2}), "--batch 4 --accumulate 2");
-  EXPECT_EQ(flags_of({.frozen = {"a.*", "b"}}), "--freeze a.* b");
-  EXPECT_EQ(flags_of({.allocator_settings = "a:1, b:2"}), "--alloc-conf a:1, b:2");
+  EXPECT_EQ(render::flags_of({.batch = 4, .accumulation = 2}), "--batch 4 --accumulate 2");
+  EXPECT_EQ(render::flags_of({.frozen = {"a.*", "b"}}), "--freeze a.* b");
+  EXPECT_EQ(render::flags_of({.allocator_settings = "a:1, b:2"}), "--alloc-conf a:1, b:2");
 }
 
 TEST(PlanChoices, ChangeReplacesChoicesAndAddsPatternsAndSizes) {
@@ -160,10 +160,10 @@ TEST(PlanChoices, ChangeReplacesChoicesAndAddsPatternsAndSizes) {
 }
 
 TEST(PlanRequest, ReportsEveryErrorAndNoConsequences) {
-  const CommandLine line = *parse_command_line(
+  const command::CommandLine line = *command::parse_command_line(
       std::vector<std::string>{"no_model", "--mem", "16X", "--batch", "none", "--flavor", "megatron", "--strategy",
                                "FULL_SHARD", "--set", "batch=2", "--set", "batch=3"});
-  const auto resolved = read_request(line, kSpecs);
+  const auto resolved = command::read_request(line, kSpecs);
   ASSERT_FALSE(resolved.has_value());
   std::vector<std::string> places;
   for (const Error& error : resolved.error()) places.push_back(error.where);

@@ -96,11 +96,11 @@ TEST(Search, EarlyAnswerIsAPrefixOfTheWholeAnswer) {
   for (const int mib : {64, 500, 700, 1000, 4000}) {
     const Case c = standard_case(Bytes(std::int64_t{mib} << 20));
     std::string told;
-    const AnswerContext context{.commands = {"--verbose has the rest"}, .may_suggest = true};
+    const render::AnswerContext context{.commands = {"--verbose has the rest"}, .may_suggest = true};
     const auto begin_of = [&](const SearchResult& result) {
-      const Document document = document_of(result, View{.brief = true}, context);
-      EXPECT_GT(sections_of_verdict(document), 0U);
-      return to_text(document, Terminal{}, 0, sections_of_verdict(document));
+      const text::Document document = render::document_of(result, render::View{.brief = true}, context);
+      EXPECT_GT(render::sections_of_verdict(document), 0U);
+      return to_text(document, text::Terminal{}, 0, render::sections_of_verdict(document));
     };
     const auto result = search(c.spec, c.workload, c.cluster, c.space,
                                {.on_best = [&](const SearchResult& best) { told += begin_of(best); }});

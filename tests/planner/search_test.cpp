@@ -267,14 +267,14 @@ TEST(Search, ABrokenBoundProvesNothing) {
   auto result = search(c.spec, c.workload, c.cluster, c.space);
   ASSERT_TRUE(result.has_value());
   const auto claims = [&] {
-    const std::string text = to_text(document_of(*result, View{.verbose = true}, {}), Terminal{});
+    const std::string text = to_text(render::document_of(*result, render::View{.verbose = true}, {}), text::Terminal{});
     return text.find("no plan of the space") != std::string::npos;
   };
   EXPECT_TRUE(claims());
-  EXPECT_EQ(to_json(*result, &c.cluster).find("\"optimality_gap\": null"), std::string::npos);
+  EXPECT_EQ(render::to_json(*result, &c.cluster).find("\"optimality_gap\": null"), std::string::npos);
   result->proof.is_proven = false;
   EXPECT_FALSE(claims());
-  EXPECT_NE(to_json(*result, &c.cluster).find("\"optimality_gap\": null"), std::string::npos);
+  EXPECT_NE(render::to_json(*result, &c.cluster).find("\"optimality_gap\": null"), std::string::npos);
 }
 
 TEST(Search, NotesTiesThatALimitLeftUncompared) {
@@ -282,15 +282,15 @@ TEST(Search, NotesTiesThatALimitLeftUncompared) {
   auto result = search(c.spec, c.workload, c.cluster, c.space);
   ASSERT_TRUE(result.has_value());
   const auto says = [&](std::string_view text) {
-    return to_text(document_of(*result, View{.verbose = true}, {}), Terminal{.width = 999}).find(text) !=
-           std::string::npos;
+    return to_text(render::document_of(*result, render::View{.verbose = true}, {}), text::Terminal{.width = 999})
+               .find(text) != std::string::npos;
   };
   result->proof.compared_ties = true;
   EXPECT_FALSE(says("another as fast may need"));
-  EXPECT_NE(to_json(*result, &c.cluster).find("\"compared_ties\": true"), std::string::npos);
+  EXPECT_NE(render::to_json(*result, &c.cluster).find("\"compared_ties\": true"), std::string::npos);
   result->proof.compared_ties = false;
   EXPECT_TRUE(says("another as fast may need"));
-  EXPECT_NE(to_json(*result, &c.cluster).find("\"compared_ties\": false"), std::string::npos);
+  EXPECT_NE(render::to_json(*result, &c.cluster).find("\"compared_ties\": false"), std::string::npos);
 }
 
 TEST(Search, UnprovenMissIsNotReportedAsNoPlanFits) {
@@ -298,7 +298,9 @@ TEST(Search, UnprovenMissIsNotReportedAsNoPlanFits) {
   auto result = search(c.spec, c.workload, c.cluster, c.space);
   ASSERT_TRUE(result.has_value());
   ASSERT_EQ(result->verdict, Verdict::DoesNotFit);
-  const auto label = [&] { return to_text(document_of(*result, View{.verbose = true}, {}), Terminal{}).substr(0, 12); };
+  const auto label = [&] {
+    return to_text(render::document_of(*result, render::View{.verbose = true}, {}), text::Terminal{}).substr(0, 12);
+  };
   EXPECT_TRUE(no_plan_fits(*result));
   EXPECT_EQ(label(), "NO PLAN FITS");
   result->proof.is_proven = false;

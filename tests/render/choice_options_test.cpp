@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace fsdp::planner {
+namespace fsdp::render {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -13,22 +13,23 @@ using Words = std::vector<std::string>;
 TEST(ChoiceOptions, AreFoundAnywhereInACommandLine) {
   const auto taken = take_choices(Words{"--theme", "dark", "--gpus", "4", "qwen3_tts", "--mem=16G", "--view", "peak"});
   ASSERT_TRUE(taken);
-  EXPECT_EQ(taken->texts, (ChoiceTexts{{PlanChoice::Gpus, {"4"}}, {PlanChoice::Memory, {"16G"}}}));
+  EXPECT_EQ(taken->texts, (ChoiceTexts{{planner::PlanChoice::Gpus, {"4"}}, {planner::PlanChoice::Memory, {"16G"}}}));
   EXPECT_EQ(taken->rest, (Words{"--theme", "dark", "qwen3_tts", "--view", "peak"}));
 }
 
 TEST(ChoiceOptions, AcceptAliasesAndNamesOfThePreviousVersion) {
   const auto taken = take_choices(Words{"--nproc-per-node", "8", "--nnodes=2", "--checkpoint", "full"});
   ASSERT_TRUE(taken);
-  EXPECT_EQ(taken->texts,
-            (ChoiceTexts{{PlanChoice::Gpus, {"8"}}, {PlanChoice::Nodes, {"2"}}, {PlanChoice::Checkpoint, {"full"}}}));
+  EXPECT_EQ(taken->texts, (ChoiceTexts{{planner::PlanChoice::Gpus, {"8"}},
+                                       {planner::PlanChoice::Nodes, {"2"}},
+                                       {planner::PlanChoice::Checkpoint, {"full"}}}));
 }
 
 TEST(ChoiceOptions, PatternsTakeAllWordsUpToTheNextOption) {
   const auto taken = take_choices(Words{"mlp", "--freeze", "a.*", "b.*", "--set", "x=1", "--set", "y=2"});
   ASSERT_TRUE(taken);
-  EXPECT_EQ(taken->texts,
-            (ChoiceTexts{{PlanChoice::SetDimension, {"x=1", "y=2"}}, {PlanChoice::Freeze, {"a.*", "b.*"}}}));
+  EXPECT_EQ(taken->texts, (ChoiceTexts{{planner::PlanChoice::SetDimension, {"x=1", "y=2"}},
+                                       {planner::PlanChoice::Freeze, {"a.*", "b.*"}}}));
 }
 
 TEST(ChoiceOptions, MissingAndRepeatedValuesAreAllReported) {
@@ -41,4 +42,4 @@ TEST(ChoiceOptions, MissingAndRepeatedValuesAreAllReported) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

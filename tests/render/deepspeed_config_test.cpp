@@ -6,7 +6,7 @@
 #include "render/trainer_config.h"
 #include "tests/support/small_models.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 namespace {
 
 /// A small transformer on 4 GPUs, by what DeepSpeed does with bf16.enabled and stage 2.
@@ -37,10 +37,10 @@ class DeepSpeedConfig : public testing::Test {
     return {};
   }
 
-  TrainerRelease release_ = Trainer::DeepSpeed;
-  SaidPlan said_;
-  Model model_ = *build_model(small_transformer({.layers = 4}));
-  Cluster cluster_ = small_cluster(4, 1, Bytes(8LL << 30));
+  planner::TrainerRelease release_ = planner::Trainer::DeepSpeed;
+  planner::SaidPlan said_;
+  Model model_ = *build_model(planner::small_transformer({.layers = 4}));
+  Cluster cluster_ = planner::small_cluster(4, 1, Bytes(8LL << 30));
 };
 
 TEST_F(DeepSpeedConfig, HasTheKeysOfDeepSpeed) {
@@ -108,7 +108,7 @@ TEST_F(DeepSpeedConfig, LeavesTheOptimizerToTheScript) {
 TEST_F(DeepSpeedConfig, NotesWhatTheScriptMustDo) {
   said_.plan.runtime.allocator_settings = "expandable_segments:True";
   said_.plan.frozen = {"model.embed_tokens.*"};
-  checkpoint(said_.plan, model_, {CheckpointMode::Full, {}});
+  planner::checkpoint(said_.plan, model_, {CheckpointMode::Full, {}});
   EXPECT_NE(
       note("Predicted: ")
           .find("Start it with: PYTORCH_ALLOC_CONF=expandable_segments:True torchrun --nproc-per-node 4 train.py"),
@@ -125,7 +125,7 @@ TEST_F(DeepSpeedConfig, NotesWhatTheScriptMustDo) {
 }
 
 TEST_F(DeepSpeedConfig, NamesOpsThatSelectiveCheckpointingSaves) {
-  checkpoint(said_.plan, model_, {CheckpointMode::Selective, {}});
+  planner::checkpoint(said_.plan, model_, {CheckpointMode::Selective, {}});
   EXPECT_EQ(note("checkpointing: "),
             "checkpointing: torch.utils.checkpoint with use_reentrant=False around model.layers.{0..3}, with a policy "
             "that keeps the outputs of attention, linear (of every second linear)");
@@ -155,17 +155,17 @@ TEST_F(DeepSpeedConfig, MicroBatchIsOneWithoutABatchDimension) {
 }
 
 TEST_F(DeepSpeedConfig, RefusesPlansOfOtherFrameworks) {
-  EXPECT_EQ(unsaid(Trainer::DeepSpeed, said_.plan, model_), Errors{});
+  EXPECT_EQ(planner::unsaid(planner::Trainer::DeepSpeed, said_.plan, model_), Errors{});
   said_.plan.runtime.framework = Framework::Ddp;
-  EXPECT_EQ(unsaid(Trainer::DeepSpeed, said_.plan, model_),
+  EXPECT_EQ(planner::unsaid(planner::Trainer::DeepSpeed, said_.plan, model_),
             (Errors{{"/runtime/name", "The plan is of pytorch-ddp, and this configuration is for DeepSpeed alone.",
                      "Plan with --runtime zero1, zero2 or zero3."}}));
 }
 
 TEST_F(DeepSpeedConfig, HasItsNotesInNoOtherFile) {
-  release_ = Trainer::Accelerate;
+  release_ = planner::Trainer::Accelerate;
   EXPECT_EQ(notes(), std::vector<std::string>{});
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

@@ -8,7 +8,7 @@
 #include "render/render_report.h"
 #include "text/terminal.h"
 
-namespace fsdp::planner {
+namespace fsdp::render {
 namespace {
 
 constexpr Bytes mib(std::int64_t count) {
@@ -113,4 +113,4 @@ TEST(Scope, IsPrintedForLargeModels) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::render

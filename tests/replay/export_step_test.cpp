@@ -11,7 +11,7 @@
 #include "simulator/predictor.h"
 #include "tests/support/small_models.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 namespace {
 
 struct Step {
@@ -20,14 +20,14 @@ struct Step {
 };
 
 Step small_step() {
-  const ModelSpec spec = small_transformer();
+  const ModelSpec spec = planner::small_transformer();
   Plan plan;
   plan.mesh = {1, 4};
   for (int layer = 0; layer < 3; ++layer) plan.units.push_back({{"model.layers." + std::to_string(layer)}, {}});
   plan.units.push_back({{""}, {}});
   const auto model = build_model(spec);
   EXPECT_TRUE(model.has_value());
-  simulator::Predictor predictor(*model, small_cluster(4, 1, Bytes(std::int64_t{16} << 30)));
+  simulator::Predictor predictor(*model, planner::small_cluster(4, 1, Bytes(std::int64_t{16} << 30)));
   auto report = predictor.report(plan);
   auto curves = predictor.curves(plan);
   EXPECT_TRUE(report.has_value()) << (report ? "" : to_string(report.error().front()));
@@ -112,4 +112,4 @@ TEST(ExportedTable, HasALineForEachMomentAndItsCategoriesAddUp) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

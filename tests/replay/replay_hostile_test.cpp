@@ -8,7 +8,7 @@
 #include "render/render_replay.h"
 #include "tests/support/snapshot_pickle.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 namespace {
 
 class Random {
@@ -30,12 +30,12 @@ void use(const Result<Recording>& recording) {
     return;
   }
   ASSERT_EQ(simulator::read_allocator_trace(recording->text, "again"), recording->trace);
-  const ReplayAnswer answer{.recording = *recording,
-                            .as_was = as_recorded(*recording),
-                            .recorded = replay(*recording, as_recorded(*recording)),
-                            .request = {},
-                            .replayed = {}};
-  ASSERT_FALSE(document_of(answer, {.width = 80, .pictures = true, .verbose = true}, "").empty());
+  const render::ReplayAnswer answer{.recording = *recording,
+                                    .as_was = as_recorded(*recording),
+                                    .recorded = replay(*recording, as_recorded(*recording)),
+                                    .request = {},
+                                    .replayed = {}};
+  ASSERT_FALSE(render::document_of(answer, {.width = 80, .pictures = true, .verbose = true}, "").empty());
   ASSERT_FALSE(to_json(answer).empty());
 }
 
@@ -47,8 +47,8 @@ std::vector<std::string> some_events(Random& random) {
   for (std::int64_t i = random.below(60) + 1; i > 0; --i) {
     const std::int64_t size = random.below(4) == 0 ? random.below(std::int64_t{1} << 31) << random.below(12)
                                                    : random.below(64) << random.below(22);
-    events.push_back(snapshot_event(actions[random.below(std::size(actions))], random.below(8) << 21, size,
-                                    random.below(4) << 30, random.below(9)));
+    events.push_back(planner::snapshot_event(actions[random.below(std::size(actions))], random.below(8) << 21, size,
+                                             random.below(4) << 30, random.below(9)));
   }
   return events;
 }
@@ -58,16 +58,17 @@ TEST(HostileSnapshot, EventsInAnyOrderAreReplayed) {
   for (int i = 0; i < 3000; ++i) {
     std::vector<std::string> segments;
     for (std::int64_t n = random.below(3); n > 0; --n) {
-      segments.push_back(snapshot_segment(random.below(8) << 21, {random.below(9) << 20, -(random.below(9) << 20)}));
+      segments.push_back(
+          planner::snapshot_segment(random.below(8) << 21, {random.below(9) << 20, -(random.below(9) << 20)}));
     }
     const char* const settings[] = {"", "expandable_segments:True", "garbage_collection_threshold:0.5", "nonsense:1"};
-    use(read_recorded_snapshot(snapshot_of(some_events(random), segments, settings[random.below(4)]), "s"));
+    use(read_recorded_snapshot(planner::snapshot_of(some_events(random), segments, settings[random.below(4)]), "s"));
   }
 }
 
 TEST(HostileSnapshot, ChangedBytesAreReplayedOrRefused) {
   Random random;
-  const std::string good = snapshot_of(some_events(random), {snapshot_segment(0, {1 << 20})});
+  const std::string good = planner::snapshot_of(some_events(random), {planner::snapshot_segment(0, {1 << 20})});
   for (int i = 0; i < 3000; ++i) {
     std::string changed = good;
     for (std::int64_t n = random.below(4) + 1; n > 0; --n) {
@@ -131,4 +132,4 @@ TEST(HostileTrace, RequestsBeyondAllAddressesAreRefused) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

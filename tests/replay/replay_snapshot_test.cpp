@@ -3,7 +3,7 @@
 #include "replay/replay.h"
 #include "tests/support/snapshot_pickle.h"
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -28,13 +28,13 @@ std::vector<std::string> errors_of(const std::string& pickle) {
 }
 
 TEST(Snapshot, BecomesTheRequestsOfTheProgram) {
-  const Recording recording = read_snapshot(snapshot_of({
-      snapshot_event("segment_alloc", kBase, 20 * kMiB),
-      snapshot_event("alloc", kBase, 5 * kMiB, 0, 12),
-      snapshot_event("alloc", kBase + 5 * kMiB, 4 * kMiB, 0, 13),
-      snapshot_event("free_requested", kBase, 5 * kMiB),
-      snapshot_event("free_completed", kBase, 5 * kMiB),
-      snapshot_event("alloc", kBase, 3 * kMiB, 0, 14),
+  const Recording recording = read_snapshot(planner::snapshot_of({
+      planner::snapshot_event("segment_alloc", kBase, 20 * kMiB),
+      planner::snapshot_event("alloc", kBase, 5 * kMiB, 0, 12),
+      planner::snapshot_event("alloc", kBase + 5 * kMiB, 4 * kMiB, 0, 13),
+      planner::snapshot_event("free_requested", kBase, 5 * kMiB),
+      planner::snapshot_event("free_completed", kBase, 5 * kMiB),
+      planner::snapshot_event("alloc", kBase, 3 * kMiB, 0, 14),
   }));
   EXPECT_EQ(trace_of(recording), "alloc 0 5242880 0\nalloc 1 4194304 0\nfree 0\nalloc 0 3145728 0\n");
   EXPECT_FALSE(recording.knows_device);
@@ -48,20 +48,20 @@ TEST(Snapshot, BecomesTheRequestsOfTheProgram) {
 }
 
 TEST(Snapshot, NumbersStreamsByTheirFirstRequest) {
-  const Recording recording = read_snapshot(
-      snapshot_of({snapshot_event("alloc", kBase, 100, 987654), snapshot_event("alloc", kBase + 512, 100, 0),
-                   snapshot_event("alloc", kBase + 1024, 100, 987654)}));
+  const Recording recording = read_snapshot(planner::snapshot_of(
+      {planner::snapshot_event("alloc", kBase, 100, 987654), planner::snapshot_event("alloc", kBase + 512, 100, 0),
+       planner::snapshot_event("alloc", kBase + 1024, 100, 987654)}));
   EXPECT_EQ(trace_of(recording), "alloc 0 100 0\nalloc 1 100 1\nalloc 2 100 0\n");
 }
 
 TEST(Snapshot, BlockOfAnotherStreamLivesUntilItsFreeCompletes) {
-  const Recording recording = read_snapshot(snapshot_of({
-      snapshot_event("segment_alloc", kBase, 2 * kMiB),
-      snapshot_event("alloc", kBase, 512),
-      snapshot_event("free_requested", kBase, 512),
-      snapshot_event("alloc", kBase + 512, 512),
-      snapshot_event("free_completed", kBase, 512),
-      snapshot_event("alloc", kBase, 512),
+  const Recording recording = read_snapshot(planner::snapshot_of({
+      planner::snapshot_event("segment_alloc", kBase, 2 * kMiB),
+      planner::snapshot_event("alloc", kBase, 512),
+      planner::snapshot_event("free_requested", kBase, 512),
+      planner::snapshot_event("alloc", kBase + 512, 512),
+      planner::snapshot_event("free_completed", kBase, 512),
+      planner::snapshot_event("alloc", kBase, 512),
   }));
   EXPECT_EQ(trace_of(recording), "alloc 0 512 0\nrecord 0 1\nfree 0\nalloc 0 512 0\nsync 1\nalloc 1 512 0\n");
   const std::string replayed =
@@ -73,20 +73,22 @@ TEST(Snapshot, BlockOfAnotherStreamLivesUntilItsFreeCompletes) {
 // 40 MiB come and go, and their segment with them; then `next`.
 Recording read_after_a_flush(const std::vector<std::string>& next) {
   std::vector<std::string> events = {
-      snapshot_event("segment_alloc", kBase, 40 * kMiB),  snapshot_event("alloc", kBase, 40 * kMiB),
-      snapshot_event("free_requested", kBase, 40 * kMiB), snapshot_event("free_completed", kBase, 40 * kMiB),
-      snapshot_event("segment_free", kBase, 40 * kMiB),
+      planner::snapshot_event("segment_alloc", kBase, 40 * kMiB),
+      planner::snapshot_event("alloc", kBase, 40 * kMiB),
+      planner::snapshot_event("free_requested", kBase, 40 * kMiB),
+      planner::snapshot_event("free_completed", kBase, 40 * kMiB),
+      planner::snapshot_event("segment_free", kBase, 40 * kMiB),
   };
   events.insert(events.end(), next.begin(), next.end());
-  return read_snapshot(snapshot_of(events));
+  return read_snapshot(planner::snapshot_of(events));
 }
 
 TEST(Snapshot, CacheEmptiedWithoutNeedIsARequestOfTheProgram) {
   const Recording recording = read_after_a_flush({
-      snapshot_event("segment_alloc", kBase, 30 * kMiB),
-      snapshot_event("alloc", kBase, 30 * kMiB),
-      snapshot_event("segment_alloc", kBase + 100 * kMiB, 50 * kMiB),
-      snapshot_event("alloc", kBase + 100 * kMiB, 50 * kMiB),
+      planner::snapshot_event("segment_alloc", kBase, 30 * kMiB),
+      planner::snapshot_event("alloc", kBase, 30 * kMiB),
+      planner::snapshot_event("segment_alloc", kBase + 100 * kMiB, 50 * kMiB),
+      planner::snapshot_event("alloc", kBase + 100 * kMiB, 50 * kMiB),
   });
   EXPECT_EQ(trace_of(recording), "alloc 0 41943040 0\nfree 0\nempty_cache\nalloc 0 31457280 0\nalloc 1 52428800 0\n");
   EXPECT_FALSE(recording.knows_device);
@@ -94,8 +96,8 @@ TEST(Snapshot, CacheEmptiedWithoutNeedIsARequestOfTheProgram) {
 
 TEST(Snapshot, CacheEmptiedUnderPressureMeansAFullDevice) {
   const Recording recording = read_after_a_flush({
-      snapshot_event("segment_alloc", kBase, 50 * kMiB),
-      snapshot_event("alloc", kBase, 50 * kMiB),
+      planner::snapshot_event("segment_alloc", kBase, 50 * kMiB),
+      planner::snapshot_event("alloc", kBase, 50 * kMiB),
   });
   EXPECT_EQ(trace_of(recording), "alloc 0 41943040 0\nfree 0\nalloc 0 52428800 0\n");
   // 90 MiB at once were too much.
@@ -108,14 +110,14 @@ TEST(Snapshot, CacheEmptiedUnderPressureMeansAFullDevice) {
 // The same events as a flush in need, but for the stack: a call of torch.cuda.empty_cache() at the peak.
 TEST(Snapshot, StackTraceShowsThatTheProgramEmptiedTheCache) {
   for (const char* function : {"empty_cache", "THCPModule_emptyCache(_object*, _object*)"}) {
-    const Recording recording = read_snapshot(snapshot_of({
-        snapshot_event("segment_alloc", kBase, 40 * kMiB),
-        snapshot_event("alloc", kBase, 40 * kMiB),
-        snapshot_event("free_requested", kBase, 40 * kMiB),
-        snapshot_event("free_completed", kBase, 40 * kMiB),
-        snapshot_event("segment_free", kBase, 40 * kMiB, 0, 7, function),
-        snapshot_event("segment_alloc", kBase, 50 * kMiB),
-        snapshot_event("alloc", kBase, 50 * kMiB),
+    const Recording recording = read_snapshot(planner::snapshot_of({
+        planner::snapshot_event("segment_alloc", kBase, 40 * kMiB),
+        planner::snapshot_event("alloc", kBase, 40 * kMiB),
+        planner::snapshot_event("free_requested", kBase, 40 * kMiB),
+        planner::snapshot_event("free_completed", kBase, 40 * kMiB),
+        planner::snapshot_event("segment_free", kBase, 40 * kMiB, 0, 7, function),
+        planner::snapshot_event("segment_alloc", kBase, 50 * kMiB),
+        planner::snapshot_event("alloc", kBase, 50 * kMiB),
     }));
     EXPECT_EQ(trace_of(recording), "alloc 0 41943040 0\nfree 0\nempty_cache\nalloc 0 52428800 0\n");
     EXPECT_FALSE(recording.knows_device);
@@ -124,10 +126,10 @@ TEST(Snapshot, StackTraceShowsThatTheProgramEmptiedTheCache) {
 }
 
 TEST(Snapshot, OutOfMemoryEventGivesTheDeviceSize) {
-  const Recording recording = read_snapshot(snapshot_of({
-      snapshot_event("segment_alloc", kBase, 40 * kMiB),
-      snapshot_event("alloc", kBase, 40 * kMiB, 0, 7),
-      snapshot_event("oom", 10 * kMiB, 60 * kMiB, 0, 8),
+  const Recording recording = read_snapshot(planner::snapshot_of({
+      planner::snapshot_event("segment_alloc", kBase, 40 * kMiB),
+      planner::snapshot_event("alloc", kBase, 40 * kMiB, 0, 7),
+      planner::snapshot_event("oom", 10 * kMiB, 60 * kMiB, 0, 8),
   }));
   EXPECT_TRUE(recording.knows_device);
   EXPECT_EQ(recording.trace.device.total, Bytes(50 * kMiB));
@@ -142,13 +144,14 @@ TEST(Snapshot, OutOfMemoryEventGivesTheDeviceSize) {
 }
 
 TEST(Snapshot, AllocatesEarlierBlocksFirst) {
-  const Recording recording = read_snapshot(snapshot_of(
+  const Recording recording = read_snapshot(planner::snapshot_of(
       {
-          snapshot_event("free_requested", kBase + 8 * kMiB, 8 * kMiB),
-          snapshot_event("free_completed", kBase + 8 * kMiB, 8 * kMiB),
-          snapshot_event("alloc", kBase + 8 * kMiB, 4 * kMiB),
+          planner::snapshot_event("free_requested", kBase + 8 * kMiB, 8 * kMiB),
+          planner::snapshot_event("free_completed", kBase + 8 * kMiB, 8 * kMiB),
+          planner::snapshot_event("alloc", kBase + 8 * kMiB, 4 * kMiB),
       },
-      {snapshot_segment(kBase, {8 * kMiB, 4 * kMiB, -8 * kMiB}), snapshot_segment(kBase + 32 * kMiB, {64 * kMiB}, 5)}));
+      {planner::snapshot_segment(kBase, {8 * kMiB, 4 * kMiB, -8 * kMiB}),
+       planner::snapshot_segment(kBase + 32 * kMiB, {64 * kMiB}, 5)}));
   EXPECT_EQ(recording.num_before, 3U);
   EXPECT_EQ(recording.bytes_before, Bytes(80 * kMiB));
   EXPECT_EQ(recording.reserved_before, Bytes(84 * kMiB));
@@ -164,16 +167,16 @@ TEST(Snapshot, AllocatesEarlierBlocksFirst) {
 // of a small segment; and nothing of a segment of 32 MiB, which is given back later.
 TEST(Snapshot, BeginsWithTheFreeMemoryOfThatMoment) {
   constexpr std::int64_t kHalf = kMiB / 2;
-  const Recording recording = read_snapshot(snapshot_of(
+  const Recording recording = read_snapshot(planner::snapshot_of(
       {
-          snapshot_event("alloc", kBase + 8 * kMiB, 4 * kMiB),
-          snapshot_event("alloc", kBase + 64 * kMiB, 30 * kMiB),
-          snapshot_event("free_requested", kBase + 64 * kMiB, 30 * kMiB),
-          snapshot_event("free_completed", kBase + 64 * kMiB, 30 * kMiB),
-          snapshot_event("segment_free", kBase + 64 * kMiB, 32 * kMiB),
+          planner::snapshot_event("alloc", kBase + 8 * kMiB, 4 * kMiB),
+          planner::snapshot_event("alloc", kBase + 64 * kMiB, 30 * kMiB),
+          planner::snapshot_event("free_requested", kBase + 64 * kMiB, 30 * kMiB),
+          planner::snapshot_event("free_completed", kBase + 64 * kMiB, 30 * kMiB),
+          planner::snapshot_event("segment_free", kBase + 64 * kMiB, 32 * kMiB),
       },
-      {snapshot_segment(kBase, {8 * kMiB, 4 * kMiB, 5 * kMiB, -kHalf, 2 * kMiB, -kHalf}),
-       snapshot_segment(kBase + 32 * kMiB, {-kHalf, kMiB, -kHalf})}));
+      {planner::snapshot_segment(kBase, {8 * kMiB, 4 * kMiB, 5 * kMiB, -kHalf, 2 * kMiB, -kHalf}),
+       planner::snapshot_segment(kBase + 32 * kMiB, {-kHalf, kMiB, -kHalf})}));
   EXPECT_EQ(recording.num_before, 4U);
   EXPECT_EQ(recording.reserved_before, Bytes(54 * kMiB));
   EXPECT_EQ(trace_of(recording).substr(trace_of(recording).find("alloc 4")),
@@ -196,28 +199,29 @@ TEST(Snapshot, BeginsWithTheFreeMemoryOfThatMoment) {
 }
 
 TEST(Snapshot, HasItsSettings) {
-  const Recording recording = read_snapshot(
-      snapshot_of({snapshot_event("alloc", kBase, 512)}, {}, " expandable_segments:True, large_segment_size_mb:32\n"));
+  const Recording recording = read_snapshot(planner::snapshot_of(
+      {planner::snapshot_event("alloc", kBase, 512)}, {}, " expandable_segments:True, large_segment_size_mb:32\n"));
   EXPECT_TRUE(recording.trace.settings.expandable_segments);
   EXPECT_EQ(recording.trace.settings.large_segment_size, Bytes(32 * kMiB));
   EXPECT_EQ(simulator::read_allocator_trace(recording.text, "again"), recording.trace) << "blanks are gone";
 }
 
 TEST(Snapshot, ReportsEveryError) {
-  const std::string bad = pickled_dict({{"action", pickled("alloc")}, {"addr", pickled("x")}, {"size", pickled(-1)}});
-  EXPECT_EQ(errors_of(snapshot_of({bad, pickled(std::int64_t{3})})),
+  const std::string bad = planner::pickled_dict(
+      {{"action", planner::pickled("alloc")}, {"addr", planner::pickled("x")}, {"size", planner::pickled(-1)}});
+  EXPECT_EQ(errors_of(planner::snapshot_of({bad, planner::pickled(std::int64_t{3})})),
             (std::vector<std::string>{"s.pickle: device_traces[0][0]: \"addr\" is not a number.",
                                       "s.pickle: device_traces[0][0]: \"size\" is -1, which is impossible.",
                                       "s.pickle: device_traces[0][0]: \"stream\" is missing.",
                                       "s.pickle: device_traces[0][1]: It has no action."}));
-  EXPECT_EQ(errors_of(snapshot_of({})),
+  EXPECT_EQ(errors_of(planner::snapshot_of({})),
             (std::vector<std::string>{"s.pickle: The snapshot has no history. Call "
                                       "torch.cuda.memory._record_memory_history() before the work begins."}));
-  EXPECT_EQ(errors_of(pickle_of(pickled(std::int64_t{1}))),
+  EXPECT_EQ(errors_of(planner::pickle_of(planner::pickled(std::int64_t{1}))),
             (std::vector<std::string>{
                 "s.pickle: It is a pickle, but not a memory snapshot: it has no device_traces. Write one with "
                 "torch.cuda.memory._dump_snapshot, or with fsdp-plan rehearse --snapshot."}));
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace fsdp::planner {
+namespace fsdp::replay {
 namespace {
 
 Recording read_trace(std::string text) {
@@ -83,4 +83,4 @@ TEST(HighestOfParts, KeepsAShortPeak) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::replay

@@ -13,19 +13,20 @@
 #include "simulator/predictor.h"
 #include "tests/support/small_models.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 constexpr int kRanks = 4;
 
 struct Trained {
-  ModelSpec spec = small_transformer({.layers = 3, .hidden = 512, .vocabulary = 4096, .batch = 2, .sequence = 256});
+  ModelSpec spec =
+      planner::small_transformer({.layers = 3, .hidden = 512, .vocabulary = 4096, .batch = 2, .sequence = 256});
   Model model = *build_model(spec, {});
   Cluster cluster = cpu_cluster(kRanks, Bytes(8LL << 30));
   Plan plan;
 
   Trained() {
-    plan = *base_plan(spec, {});
+    plan = *planner::base_plan(spec, {});
     plan.mesh = {1, kRanks};
     plan.units = {{.modules = {""}}};
   }
@@ -165,7 +166,7 @@ TEST(Calibrated, AddsWhatKernelsTake) {
                        [&](const std::string& line) { return line.find(part) != std::string::npos; });
   };
   EXPECT_TRUE(says(before, "--calibration"));
-  EXPECT_FALSE(says(live(small_cluster(kRanks, 1, Bytes(8LL << 30))), "--calibration")) << "GPUs";
+  EXPECT_FALSE(says(live(planner::small_cluster(kRanks, 1, Bytes(8LL << 30))), "--calibration")) << "GPUs";
   // The gradient of the head's weight, [4096, 512], of 512 rows: every step asks for it.
   Calibration calibration;
   calibration.workspaces.set("mm bfloat16 4096x512t 512x512", 1, Bytes(1LL << 30));
@@ -189,4 +190,4 @@ TEST(Calibrated, SlowsRatesAndLengthensLatencies) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 /// A file of this test, which is empty or not there.
@@ -191,4 +191,4 @@ TEST(ChildProcess, DiesWithItsSupervisor) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

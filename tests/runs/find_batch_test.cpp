@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 /// A script that needs a unit of memory for each sample, on a GPU with room for so many.
@@ -47,9 +47,9 @@ TEST(FindBatch, GivingUpReturnsTheLargestSoFar) {
 
 /// What is said of the search as a whole.
 std::string said_of(const BatchSearch& search) {
-  Document document;
+  text::Document document;
   add_batches(document, search);
-  return std::get<Entry>(document.front()).lines.front();
+  return std::get<text::Entry>(document.front()).lines.front();
 }
 
 TEST(FindBatch, FailedRehearsalIsNotReportedAsTooLarge) {
@@ -73,4 +73,4 @@ TEST(FindBatch, TheNumberGoesWhereThePatternSays) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -14,7 +14,7 @@
 #include "core/spec/captured_model.h"
 #include "runs/given_plan.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -117,4 +117,4 @@ TEST(PlanCheck, OnlyAToleranceChecksReservedMemoryAndWholeRuns) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

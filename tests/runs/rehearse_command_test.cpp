@@ -10,7 +10,7 @@
 #include "runs/rehearse_environment.h"
 #include "runs/rehearse_settings.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 Launch launch(const std::string& line) {
@@ -98,4 +98,4 @@ TEST(RehearseEnvironment, AGpuHasTheNameThatItsDriverGivesIt) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

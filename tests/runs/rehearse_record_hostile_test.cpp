@@ -11,7 +11,7 @@
 #include "runs/rehearse_report.h"
 #include "tests/support/recorded_rank.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 rc::Gen<std::string> any_piece() {
@@ -39,7 +39,7 @@ void expect_a_report(const RehearsalRecord& record) {
   const Result<StepReport> again = read_report(*document);
   if (!again) RC_LOG() << to_string(again.error().front()) << "\n";
   RC_ASSERT(again.has_value());
-  RC_ASSERT(!to_text(document_of(report, {}, {}), {}).empty());
+  RC_ASSERT(!to_text(render::document_of(report, {}, {}), {}).empty());
 }
 
 RC_GTEST_PROP(RehearseRecordHostile, ADamagedRecordIsReadOrRefusedWithItsPlace, ()) {
@@ -94,4 +94,4 @@ TEST(RehearseRecordHostile, GroupSizeIsFromOneToTheLargestInt) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -4,7 +4,7 @@
 
 #include "tests/support/recorded_rank.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 Result<RehearsalRecord> read(const std::string& text) {
@@ -110,4 +110,4 @@ TEST(RehearseRecord, MissingExceptionIsAnError) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

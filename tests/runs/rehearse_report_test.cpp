@@ -6,7 +6,7 @@
 #include "runs/rehearse_failure.h"
 #include "tests/support/recorded_rank.h"
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 using namespace literals;
@@ -109,7 +109,7 @@ TEST(RehearseReport, TwoBoundsMakeARangeAndTheWorseOneDecides) {
 TEST(RehearseReport, CloseFitWarnsAboutEstimates) {
   RehearsalSettings tight = settings();
   tight.cluster.gpu.usable_memory.value = 4196_MiB;  // 100 MiB free, of a context of 590 MiB that is assumed.
-  const auto limits = limits_of(measured_report(tight, {run_of(recorded_rank())}));
+  const auto limits = render::limits_of(measured_report(tight, {run_of(recorded_rank())}));
   ASSERT_FALSE(limits.empty());
   EXPECT_EQ(limits.front(), "It is close: only 100 MiB are free, and 590 MiB of the peak are estimates.");
 }
@@ -158,4 +158,4 @@ TEST(RehearseFailure, ShowsOnlyTheLastLines) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace fsdp::planner {
+namespace fsdp::runs {
 namespace {
 
 constexpr std::string_view kHeader = "Current thread 0x00007f0c (most recent call first):\n";
@@ -48,4 +48,4 @@ TEST(ScriptPosition, UsesTheLastStackWithoutPartialLines) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::runs

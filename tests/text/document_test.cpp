@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 namespace {
 
 const Document kDocument = {
@@ -100,4 +100,4 @@ TEST(Terminal, WrappingKeepsEveryWord) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

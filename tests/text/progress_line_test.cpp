@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 namespace {
 
 constexpr Terminal kTerminal{.is_terminal = true, .width = 60};
@@ -61,4 +61,4 @@ TEST(ProgressLine, IsRewrittenInPlaceAndErasedAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 namespace {
 
 /// A log with a clock that the test moves.
@@ -48,4 +48,4 @@ TEST_F(ProgressLogTest, PrintsChangesEveryFiveSecondsElseEveryHalfMinute) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

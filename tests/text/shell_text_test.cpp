@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 namespace {
 
 TEST(ShellText, QuotesTextsThatAShellWouldSplit) {
@@ -25,4 +25,4 @@ TEST(ShellText, AnAssignmentHasItsValueInQuotes) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::text

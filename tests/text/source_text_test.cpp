@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace fsdp::planner {
+namespace fsdp::text {
 namespace {
 
 TEST(SourceText, ACommentEndsWithItsLine) {
@@ -39,4 +39,4 @@ TEST(SourceText, YamlReadsATextAsText) {
 }
 
 }  // namespace
-}  // namespace fsdp::planner
+}  // namespace fsdp::text
