@@ -40,7 +40,7 @@ TEST(CommandLine, ValueMayBeginWithADash) {
   EXPECT_EQ(line.value(Option::LearningRate), "-.5e-3");
 }
 
-TEST(CommandLine, AWordThatIsNoOptionIsAnArgument) {
+TEST(CommandLine, DashWordThatIsNoOptionIsAnArgument) {
   EXPECT_EQ(first_error_of({"mlp", "-.5", "--gpus", "4"}),
             "\"-.5\" is one argument too many. \"fsdp-plan\" takes one MODEL.");
 }

@@ -239,7 +239,7 @@ TEST(CapturedModel, NamesTheMatricesThatMuonUpdates) {
   EXPECT_EQ(error_of(text), "/parameters/0: \"layers.0.weight\" is no matrix, and Muon updates only matrices.");
 }
 
-TEST(CapturedModel, NamesCollectivesOfTheScripts) {
+TEST(CapturedModel, NamesCollectivesOfTheScript) {
   EXPECT_TRUE(read_file().captured->own_collectives.empty());
   const ModelSpec spec = read_file(with(R"("limits": [)", R"("own_collectives": ["all_gather"], "limits": [)"));
   EXPECT_EQ(spec.captured->own_collectives, std::vector<std::string>{"all_gather"});

@@ -43,7 +43,7 @@ TEST_F(CheckpointIndexTest, ReadsBackAsWritten) {
   EXPECT_EQ(*read, index_);
 }
 
-TEST_F(CheckpointIndexTest, CutAtAnyByteIsRefused) {
+TEST_F(CheckpointIndexTest, TruncationAtAnyByteIsRefused) {
   const std::string good = to_json(index_);
   // Blanks after the last brace mean nothing.
   for (std::size_t size = 0; size < good.rfind('}'); ++size) {

@@ -83,7 +83,7 @@ TEST(ForeignFiles, OtherFilesOfAHuggingFaceModel) {
   EXPECT_EQ(answers(R"({"log_history": [], "global_step": 3})"), thrice("This is the saved state of a Trainer."));
 }
 
-TEST(ForeignFiles, AProgramIsToBeCaptured) {
+TEST(ForeignFiles, PythonProgramErrorSuggestsCapture) {
   const auto error = recognize_text("import torch\nprint(1)\n", "train.py");
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(to_string(*error),
@@ -100,7 +100,7 @@ TEST(ForeignFiles, LargeFilesAreRecognizedByTheirFirstBytes) {
   EXPECT_EQ(spec.error()[0].what, "This is a zip archive, as torch.save writes it; tensors alone describe no model.");
 }
 
-TEST(ForeignFiles, OurOwnFilesInTheWrongPlace) {
+TEST(ForeignFiles, OwnFilesOfAnotherKind) {
   const std::string folder = "model_specs/";
   EXPECT_EQ(read_plan_file(folder + "mlp.json").error().front().what, "This is a model spec, not a plan.");
   EXPECT_EQ(read_model_spec(folder + "clusters/dgx_h100.json").error().front().what,

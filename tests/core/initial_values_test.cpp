@@ -62,7 +62,7 @@ TEST(InitialValues, TheLastExceptionThatMatchesCounts) {
 }
 
 // a.up.weight is [48, 12]: 1 / sqrt(12), 1 / sqrt(48), 1 / sqrt(30).
-TEST(InitialValues, AFanDividesByARoot) {
+TEST(InitialValues, FanDividesByItsSquareRoot) {
   const auto up = [](const std::string& fan) {
     return initial_of(model_beginning(R"({"source": "x", "std": 1, "fan": ")" + fan + R"("})"), "a.up.weight").std;
   };

@@ -203,7 +203,7 @@ RC_GTEST_PROP(LowerFsdp2Properties, ReshardingNeverGathersLess, ()) {
   RC_ASSERT(gathered_with({Kind::Always, 0}) >= gathered_with({Kind::Never, 0}));
 }
 
-RC_GTEST_PROP(LowerFsdp2Properties, MicroBatchesThatSyncAreAllAlike, ()) {
+RC_GTEST_PROP(LowerFsdp2Properties, MicroBatchesWithSyncAreEqual, ()) {
   const Model model = any_model();
   Plan plan = any_plan_for(model);
   plan.sync_every_micro_batch = true;

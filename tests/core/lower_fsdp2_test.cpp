@@ -276,7 +276,7 @@ TEST(LowerFsdp2, UnitReenteredByBackwardPrefetchesOnce) {
             "AG second, AG layer");
 }
 
-TEST(LowerFsdp2, NestedUnitsAreEnteredFromOutsideAndLeftFromInside) {
+TEST(LowerFsdp2, NestedUnitsBeginOutsideInAndEndInsideOut) {
   EXPECT_EQ(events(llama(2), nested_plan(), StepPhase::Forward, "AG free"),
             "AG root, AG 0, AG 0.self_attn, free 0.self_attn, AG 0.mlp, free 0.mlp, free 0, AG 1, AG 1.self_attn, free "
             "1.self_attn, AG 1.mlp, free 1.mlp, free 1");

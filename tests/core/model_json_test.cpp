@@ -44,7 +44,7 @@ Model two_layers() {
   return model.finish("loss");
 }
 
-TEST(ModelJson, WritesASharedBlockOutForEachOfItsCalls) {
+TEST(ModelJson, ExpandsASharedBlockForEachCall) {
   const json model = expanded(two_layers());
   ASSERT_EQ(model.at("ops").size(), 7U);
   const json& ops = model.at("ops");
@@ -83,7 +83,7 @@ TEST(ModelJson, EveryTensorIsAnInputOrMadeByOneOpBeforeItIsRead) {
   }
 }
 
-TEST(ModelJson, ATiedParameterStandsUnderEachOfItsNames) {
+TEST(ModelJson, TiedParameterIsListedUnderEachName) {
   const json model = expanded(model_of("qwen3_1_7b.json"));
   const json kept = entry_of(model.at("parameters"), "model.embed_tokens.weight");
   const json alias = entry_of(model.at("parameters"), "lm_head.weight");
@@ -100,7 +100,7 @@ TEST(ModelJson, ATiedParameterStandsUnderEachOfItsNames) {
   EXPECT_EQ(elements, 1720574976) << "the published number";
 }
 
-TEST(ModelJson, BothTiesOfBertStandInTheirOwnModules) {
+TEST(ModelJson, BothTiesOfBertAreInTheirOwnModules) {
   const json model = expanded(model_of("bert_large.json"));
   EXPECT_EQ(entry_of(model.at("parameters"), "cls.predictions.decoder.weight").at("tied_to"),
             "bert.embeddings.word_embeddings.weight");

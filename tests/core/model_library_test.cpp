@@ -75,7 +75,7 @@ TEST(ModelLibrary, EveryTotalIsThePublishedOne) {
   }
 }
 
-TEST(ModelLibrary, ActiveParametersCountTheExpertsThatATokenMeets) {
+TEST(ModelLibrary, ActiveParametersCountTheExpertsOfAToken) {
   EXPECT_EQ(num_active_parameters(model_of("mixtral_8x7b.json")), 12'879'925'248);
   EXPECT_EQ(num_active_parameters(model_of("qwen3_30b_a3b.json")), 3'353'032'704);
   EXPECT_EQ(num_active_parameters(model_of("llama3_1_8b.json")), 8'030'261'248);
@@ -173,7 +173,7 @@ TEST(ModelLibrary, TheBaseOfBertHasItsOwnTotal) {
   EXPECT_EQ(elements_below(model_of("bert_large.json"), "bert."), 335'141'888);
 }
 
-TEST(ModelLibrary, RotaryFrequenciesAreBuffersThatNoCheckpointHolds) {
+TEST(ModelLibrary, RotaryFrequenciesAreNonPersistentBuffers) {
   const Model model = model_of("llama3_1_8b.json");
   ASSERT_EQ(model.buffers.size(), 1u);
   EXPECT_EQ(model.buffers[0], (Buffer{"model.rotary_emb.inv_freq", {64}, Dtype::Float32, false}));
@@ -212,7 +212,7 @@ TEST(ModelLibrary, ALayerRunsItsOpsInTheOrderOfItsForward) {
   EXPECT_EQ(op_of(model, "", OpKind::CrossEntropy).inputs, (std::vector<Shape>{{2, 512, 151936}, {2, 512}}));
 }
 
-TEST(ModelLibrary, OnlyModulesThatAreEnteredCanBeUnits) {
+TEST(ModelLibrary, OnlyModulesWithACalledForwardCanBeUnits) {
   const Model mixtral = model_of("mixtral_8x7b.json");
   EXPECT_TRUE(find_module(mixtral, "model")->called);
   EXPECT_FALSE(find_module(mixtral, "model.layers")->called);

@@ -65,7 +65,7 @@ void expect(const std::vector<Case>& cases) {
   for (const Case& c : cases) EXPECT_EQ(messages_of(with(c.from, c.to)), c.messages) << c.to;
 }
 
-TEST(ModelMessages, TheGoodSpecIsGood) {
+TEST(ModelMessages, IntactSpecIsRead) {
   EXPECT_EQ(messages_of(kGood), std::vector<std::string>{});
 }
 

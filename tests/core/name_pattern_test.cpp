@@ -8,7 +8,7 @@
 namespace fsdp {
 namespace {
 
-TEST(NamePattern, StandsForCharactersDotsIncluded) {
+TEST(NamePattern, WildcardsMatchDotsToo) {
   EXPECT_TRUE(matches("model.layers.*.mlp.*", "model.layers.12.mlp.up_proj.weight"));
   EXPECT_TRUE(matches("*.bias", "model.layers.0.self_attn.q_proj.bias"));
   EXPECT_TRUE(matches("model.layers.?.norm.weight", "model.layers.3.norm.weight"));
@@ -17,7 +17,7 @@ TEST(NamePattern, StandsForCharactersDotsIncluded) {
   EXPECT_TRUE(matches("*", "x"));
 }
 
-TEST(NamePattern, AModuleMeansAllBelowIt) {
+TEST(NamePattern, ModuleMatchesItsDescendants) {
   EXPECT_TRUE(matches("talker", "talker.model.norm.weight"));
   EXPECT_TRUE(matches("model.layers.*.mlp", "model.layers.3.mlp.up_proj.weight"));
   EXPECT_FALSE(matches("talk", "talker.model.norm.weight"));
@@ -49,7 +49,7 @@ RC_GTEST_PROP(NamePattern, AgreesWithItsDefinition, ()) {
   RC_ASSERT(matches(pattern, name) == naive_module(pattern, name));
 }
 
-TEST(MatchesModule, AStarStaysBetweenTwoDots) {
+TEST(MatchesModule, StarMatchesWithinOnePart) {
   EXPECT_TRUE(matches_module("model.layers.*", "model.layers.12"));
   EXPECT_FALSE(matches_module("model.layers.*", "model.layers.12.mlp"));
   EXPECT_TRUE(matches_module("model.layers.*.mlp", "model.layers.12.mlp"));

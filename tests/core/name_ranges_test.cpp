@@ -37,7 +37,7 @@ TEST(FoldNames, ANumberAfterAnUnderscoreCountsToo) {
   EXPECT_EQ(fold_names(NameList{"layer_0.mlp", "layer_1.mlp"}), NameList{"layer_{0..1}.mlp"});
 }
 
-TEST(FoldNames, OtherNumbersInsideOfAPartAreLeftAlone) {
+TEST(FoldNames, OtherNumbersInsideAPartAreUnchanged) {
   const NameList names = {"layer1", "layer2", "layer3", "a_1_b", "a_2_b", "b_1x", "b_2x", "c_01", "c_02"};
   EXPECT_EQ(fold_names(names), names);
 }

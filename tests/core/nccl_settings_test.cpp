@@ -65,7 +65,7 @@ TEST(NcclSettings, AnUnknownNameIsRefusedWithTheNearest) {
 }
 
 // NCCL ends with "no algorithm/protocol available"; until 2.23 it kept rings for all but all-reduces.
-TEST(NcclSettings, ACollectiveMustHaveSomethingLeft) {
+TEST(NcclSettings, EachCollectiveMustKeepAChoice) {
   EXPECT_EQ(first_error({.algorithms = "Tree"}),
             "--nccl-algo: This leaves allgather no choice that every machine has. Add Ring, or write "
             "\"allgather:Ring;...\".");

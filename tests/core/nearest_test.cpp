@@ -27,7 +27,7 @@ TEST(NearestName, IgnoresCaseAndSeparators) {
   EXPECT_EQ(nearest_name("Micro_Batch", kFlags), "--micro-batch");
 }
 
-TEST(NearestName, FindsANameLeftShortOrTurnedAround) {
+TEST(NearestName, FindsShortenedAndReorderedNames) {
   constexpr std::array<std::string_view, 3> gpus = {"RTX 3090", "H100 SXM", "A100 80GB SXM"};
   EXPECT_EQ(nearest_name("a100", gpus), "A100 80GB SXM");
   EXPECT_EQ(nearest_name("--prefetch-forward", kFlags), "--forward-prefetch");

@@ -119,7 +119,7 @@ TEST(ObjectReader, AMissingKeyIsNamed) {
   EXPECT_EQ(messages("{}"), "m.json:1:1: \"name\" is missing. Add \"name\" to this object.");
 }
 
-TEST(ObjectReader, AnUnknownKeyFarFromAllGetsTheList) {
+TEST(ObjectReader, UnknownKeyFarFromAllErrorListsKeys) {
   EXPECT_EQ(
       messages(R"({"name": "a", "xyzzy": 1})"),
       "m.json:1:15: /xyzzy: Unknown key \"xyzzy\". Known are $schema, bandwidth, color, fast, latency, memory, name, "

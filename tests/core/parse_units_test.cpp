@@ -61,7 +61,7 @@ TEST(ParseSize, FractionsAreRoundedToTheByte) {
   EXPECT_EQ(parse_size("1e3B", ""), 1000_B);
 }
 
-TEST(ParseSize, WholeNumbersAreExactAndEndAt2To62) {
+TEST(ParseSize, WholeNumbersAreExactUpTo2To62) {
   EXPECT_EQ(parse_size("4611686018427387904B", ""), kLargestSize);
   EXPECT_EQ(parse_size("4194304T", ""), kLargestSize);
   EXPECT_EQ(parse_size("9007199254740993B", ""), 9007199254740993_B);  // 2^53 + 1, which no double is
@@ -106,7 +106,7 @@ TEST(ParseBandwidth, IsInBytes) {
   EXPECT_EQ(parse_bandwidth("1GiB/s", ""), BytesPerSecond(1073741824));
 }
 
-TEST(ParseBandwidth, AGigabitGetsItsOwnHint) {
+TEST(ParseBandwidth, GigabitsHaveTheirOwnHint) {
   const std::string hint = " Write a positive number and GB/s, GiB/s, MB/s or MiB/s, such as \"450GB/s\".";
   const auto text_of = [](std::string_view text) { return message(parse_bandwidth(text, "links.json")); };
   EXPECT_EQ(text_of("400Gbps"), "links.json: \"400Gbps\" counts bits; divide it by 8." + hint);

@@ -47,7 +47,7 @@ TEST(BrokenPickle, IntactFileIsRead) {
   ASSERT_TRUE(read_pickle(kGood, "p"));
 }
 
-TEST(BrokenPickle, CutAtAnyByteIsAnError) {
+TEST(BrokenPickle, TruncationAtAnyByteIsAnError) {
   for (std::size_t size = 0; size < kGood.size(); ++size) EXPECT_FALSE(read_pickle(kGood.substr(0, size), "p")) << size;
 }
 
@@ -61,7 +61,7 @@ TEST(BrokenPickle, AnyChangedByteIsReadOrRefused) {
   }
 }
 
-TEST(BrokenPickle, MadeOfRandomOperationsIsReadOrRefused) {
+TEST(BrokenPickle, RandomOperationsAreReadOrRefused) {
   constexpr std::string_view kOperations =
       "()012BCGJKMNX]adehjlqrstu}.\x80\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x94\x95";
   std::uint64_t state = 1;

@@ -152,7 +152,7 @@ p.json:14:3: /cpu_ofload: Unknown key "cpu_ofload". Did you mean "cpu_offload"?
 )");
 }
 
-TEST(PlanJson, VersionsAreReadUpToOurs) {
+TEST(PlanJson, VersionsUpToOursAreRead) {
   EXPECT_TRUE(is_readable_version("1.0", "1.0"));
   EXPECT_TRUE(is_readable_version("1.0", "1.2"));
   EXPECT_FALSE(is_readable_version("1.3", "1.2"));

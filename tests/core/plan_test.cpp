@@ -110,7 +110,7 @@ TEST(PlanCheck, OtherLossesTakeNoCrossEntropyImplementation) {
                                      "implementation can be chosen. Write \"pytorch\", or leave it out."});
 }
 
-TEST(PlanCheck, WithoutATrainedParameterThereIsNoStep) {
+TEST(PlanCheck, ModelWithoutTrainedParametersIsRefused) {
   Model model = model_of("mlp.json");
   for (Parameter& parameter : model.parameters) parameter.trainable = false;
   derive_gradient_flow(model);

@@ -202,7 +202,7 @@ TEST(Qwen3Tts, UserPatternsDecideTrainedParameters) {
   EXPECT_EQ(num_gradient_parameters(all_but_text), 1'908'283'648 - 311'164'928);
 }
 
-TEST(Qwen3Tts, NotesAndDocumentationNameTheFigureThatMatchesNoPart) {
+TEST(Qwen3Tts, NotesNameTheFigureThatMatchesNoPart) {
   const Model model = model_of(kLargeBase);
   EXPECT_TRUE(std::any_of(model.notes.begin(), model.notes.end(),
                           [](const std::string& note) { return note.find("847,234,560") != std::string::npos; }));
@@ -210,7 +210,7 @@ TEST(Qwen3Tts, NotesAndDocumentationNameTheFigureThatMatchesNoPart) {
 
 // ---- The step.
 
-TEST(Qwen3Tts, TokensFollowTheClip) {
+TEST(Qwen3Tts, TokensFollowTheLengthOfTheClip) {
   struct Clip {
     double seconds, text_tokens;
     std::int64_t talker_tokens, predictor_tokens;
@@ -287,7 +287,7 @@ TEST(Qwen3Tts, LossesReadTheTalkersLogitsAndFifteenHeadsOfEachFrame) {
   EXPECT_EQ(weight, 0.3);
 }
 
-TEST(Qwen3Tts, FirstCodesAreEmbeddedTwiceAndTheLastTableOnlyInTheSum) {
+TEST(Qwen3Tts, LastCodecTableIsUsedOnceAndOthersTwice) {
   const Model model = model_of(kLargeBase);
   EXPECT_EQ(ops_of(model, "talker.model.codec_embedding").size(), 2U);
   EXPECT_EQ(ops_of(model, "talker.code_predictor.model.codec_embedding.13").size(), 2U);

@@ -30,7 +30,7 @@ Result<int> sum_of_positives(int a, int b) {
   return first + second;
 }
 
-TEST(Try, GoesOnWithTheValueOfACallThatSucceeds) {
+TEST(Try, ContinuesWithTheValueOfASuccessfulCall) {
   EXPECT_EQ(sum_of_positives(2, 3), 5);
 }
 

@@ -127,7 +127,7 @@ class BrokenFile : public testing::Test {
   std::string path_;
 };
 
-TEST_F(BrokenFile, CutAtAnyByteIsRefusedAndNamed) {
+TEST_F(BrokenFile, TruncationAtAnyByteIsRefusedAndNamed) {
   const SafetensorsEntry entry{.name = "a", .dtype_name = "F32", .dtype = Dtype::Float32, .shape = {2, 3}};
   const std::string good = safetensors_header_text({&entry, 1}) + std::string(24, 'x');
   write(good);

@@ -293,7 +293,7 @@ TEST(Sharding, TrivialIntegerReshardBecomesFalseOrTrue) {
 
 using Texts = std::vector<std::string>;
 
-TEST(Sharding, UnknownModulesAreNamedWithTheNearestOne) {
+TEST(Sharding, UnknownModuleErrorsNameTheNearest) {
   EXPECT_EQ(errors_of(chain(), plan_of({1, 4}, {{"block.0"}, {"stem"}})),
             Texts{"units/0: The model has no module \"block.0\". Did you mean \"blocks.0\"?"});
 }

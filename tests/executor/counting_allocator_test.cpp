@@ -86,7 +86,7 @@ TEST_F(CountingAllocatorTest, HandedOverBytesAreFreedWithTheirBorrower) {
   EXPECT_EQ(live(MemoryCategory::UnshardedParam) - before, 1000);
 }
 
-TEST_F(CountingAllocatorTest, AThreadsPeakLeavesOtherThreadsOut) {
+TEST_F(CountingAllocatorTest, ThreadPeakExcludesOtherThreads) {
   const ThreadPeak peak;
   std::thread([] { const at::Tensor tensor = bytes(1 << 20); }).join();
   EXPECT_EQ(peak.highest().count(), 0);

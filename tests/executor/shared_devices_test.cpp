@@ -14,7 +14,7 @@ TEST(SharedDevices, TheSameAddressOfAnotherHostIsAnotherCard) {
   EXPECT_FALSE(any_is_shared({{"a", "0000:01:00.0", "1"}, {"b", "0000:01:00.0", "2"}}));
 }
 
-TEST(SharedDevices, OneUuidIsOneCardWhateverItsAddress) {
+TEST(SharedDevices, EqualUuidsAreOneCardAtAnyAddress) {
   EXPECT_TRUE(any_is_shared({{"a", "0000:01:00.0", "1"}, {"b", "0000:02:00.0", "1"}}));
 }
 

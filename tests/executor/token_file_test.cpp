@@ -55,7 +55,7 @@ TEST_F(TokenFileTest, SamplesFollowEachOtherAndRepeat) {
   EXPECT_EQ(list_of((*file)->tokens(3, false)), (std::vector<std::int64_t>{1, 2}));
 }
 
-TEST_F(TokenFileTest, NextTokensTakeOneMore) {
+TEST_F(TokenFileTest, NextTokenLabelsNeedOneMoreToken) {
   shape_.shifts = false;
   const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3, 4})));
   ASSERT_TRUE(file);
@@ -85,7 +85,7 @@ TEST_F(TokenFileTest, NumpyFileStatesItsType) {
   EXPECT_EQ(list_of((*file)->tokens(0, false)), (std::vector<std::int64_t>{5, 6}));
 }
 
-TEST_F(TokenFileTest, AnIdOutsideTheVocabularyIsFoundAtItsPlace) {
+TEST_F(TokenFileTest, IdOutsideTheVocabularyIsReportedWithItsPlace) {
   const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3, 1000})));
   ASSERT_TRUE(file);
   EXPECT_NO_THROW((*file)->tokens(0, false));

@@ -25,7 +25,7 @@ Bytes alive_at_peak(const Snapshot& snapshot) {
   return sum;
 }
 
-TEST(AppState, AnswersWhatWasOpened) {
+TEST(AppState, AnswersTheOpenedInputs) {
   AppState state(test::library());
   state.open(small_inputs());
   ASSERT_TRUE(wait_until_idle(state));

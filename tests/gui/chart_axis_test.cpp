@@ -24,7 +24,7 @@ TEST(ChartAxis, MapsValuesToPixelsAndBack) {
   EXPECT_DOUBLE_EQ(upwards.to_value(150), 2);
 }
 
-TEST(ChartAxis, StandsStillWithoutAnyRange) {
+TEST(ChartAxis, HandlesAnEmptyRange) {
   const ChartAxis axis{{5, 5}, 7, 100};
   EXPECT_DOUBLE_EQ(axis.to_pixel(5), 7);
   EXPECT_TRUE(count_ticks({5, 5}, 4).empty());

@@ -52,7 +52,7 @@ class Charts : public testing::Test {
   ParetoWidget pareto_;
 };
 
-TEST_F(Charts, ZoomAtThePointerAndTogether) {
+TEST_F(Charts, ZoomTogetherAtThePointer) {
   const ValueRange before = range_.visible();
   turn_wheel(memory_, {500, 200}, 240);
   const ValueRange after = range_.visible();
@@ -106,7 +106,7 @@ TEST_F(Charts, GoToThePeakAndDescribeIt) {
   EXPECT_TRUE(status.last()[0].toString().contains("live")) << status.last()[0].toString().toStdString();
 }
 
-TEST_F(Charts, AClickOnAOneMomentPeakMeansThePeak) {
+TEST_F(Charts, ClickNearAShortPeakChoosesThePeak) {
   const auto& curves = gpt2_snapshot()->curves;
   const simulator::MemoryCurve& steady = *curves.find(RunPhase::SteadyStep);
   const double share = steady.time[steady.peak()].count() / curves.step.count();

@@ -14,7 +14,7 @@ using test::Random;
 
 const ChartAxis kHundred{{0, 100}, 0, 100};
 
-TEST(LaneRuns, LeaveWideSpansAlone) {
+TEST(LaneRuns, DoNotJoinWideSpans) {
   EXPECT_EQ(runs_of({{10, 20, 7}, {20, 40, 8}}, kHundred),
             (std::vector<LaneRun>{{10, 20, 1, 1, 7, {1}}, {20, 40, 1, 1, 8, {1}}}));
 }

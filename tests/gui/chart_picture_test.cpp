@@ -115,7 +115,7 @@ TEST_P(ChartPictures, DrawPlansThatFitFilledAndOthersHollow) {
   EXPECT_GT(count_of(image, theme().bad), 900 * scale()) << "the line of the capacity";
 }
 
-TEST_P(ChartPictures, DrawFourGpusThatHoldAQuarterEach) {
+TEST_P(ChartPictures, DrawFourGpusWithAQuarterEach) {
   TeachingWidget lesson;
   lesson.set_snapshot(gpt2_snapshot());
   lesson.set_theme(theme());

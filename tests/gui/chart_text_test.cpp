@@ -5,7 +5,7 @@
 namespace fsdp::gui {
 namespace {
 
-TEST(PlacedLabels, NeverLieOnEachOther) {
+TEST(PlacedLabels, NeverOverlap) {
   const std::vector<PlacedLabel> placed = place_labels({{10, 20}, {25, 20}, {60, 20}}, 0, 100, 4);
   ASSERT_EQ(placed.size(), 2u);
   EXPECT_EQ(placed[0].index, 0u);

@@ -220,7 +220,7 @@ TEST(MainWindow, ObjectiveIsChosenInAList) {
 }
 
 // Open an example, change the GPUs, see another verdict: without a mouse.
-TEST(MainWindow, AJourneyByKeyboardAlone) {
+TEST(MainWindow, EveryStepWorksByKeyboardAlone) {
   MainWindow window(test::library());
   window.show();
   window.findChild<QWidget*>("example_5")->setFocus();
@@ -318,7 +318,7 @@ TEST(MainWindow, ASmallWindowShowsTheVerdictAndTheControls) {
   }
 }
 
-TEST(MainWindow, DocksComeBackWhereTheyWere) {
+TEST(MainWindow, DocksReturnToTheirPlaces) {
   MainWindow window(test::library());
   window.show();
   window.open_example(test::kSmallExample);

@@ -30,7 +30,7 @@ qint64 bytes_read() {
   return file.readLine().trimmed().split(' ').last().toLongLong();
 }
 
-TEST(Robustness, ClosingAsksBeforeItForgets) {
+TEST(Robustness, ClosingAsksBeforeDiscardingChanges) {
   MainWindow window(test::library());
   window.show();
   window.open_example(5);

@@ -37,7 +37,7 @@ TEST(StartPageKeys, ReturnOpensTheExampleThatHasTheFocus) {
   ASSERT_TRUE(wait_until_idle(window.state()));
 }
 
-TEST(StartPageKeys, EveryStopShowsThatItHasTheFocus) {
+TEST(StartPageKeys, EveryFocusedElementIsHighlighted) {
   MainWindow window(test::library());
   window.resize(1100, 900);
   window.show();

@@ -42,7 +42,7 @@ TEST(Views, AltAndADigitShowAViewEveryTime) {
   }
 }
 
-TEST(Views, AHiddenViewComesBackByItsKey) {
+TEST(Views, HiddenViewReturnsByItsKey) {
   MainWindow window(test::library());
   window.show();
   window.open_example(test::kSmallExample);
@@ -74,7 +74,7 @@ TEST(Views, AreFoundByTheTitlesOfTheirTabs) {
   EXPECT_TRUE(window.views().contains("plans") && !window.views().contains("pareto"));
 }
 
-TEST(Views, TheStartPageStaysAlone) {
+TEST(Views, StartPageHidesAllViews) {
   MainWindow window(test::library());
   window.show();
   QTest::keyClick(&window, Qt::Key_7, Qt::AltModifier);

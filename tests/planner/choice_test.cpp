@@ -276,7 +276,7 @@ std::vector<std::string> units_in_block(const ModelSpec& spec, const std::string
 
 using Names = std::vector<std::string>;
 
-TEST(Choice, ABlockIsCutIntoItsLargeModulesAndWhatIsLeft) {
+TEST(Choice, BlockIsSplitIntoItsLargeModulesAndTheRest) {
   // Attention 4 x 256^2 = 262,144, each projection of the MLP 196,608: attention is above the largest piece, so that
   // it is cut, too.
   const ModelSpec dense = small_transformer({.layers = 2, .hidden = 256});
@@ -287,7 +287,7 @@ TEST(Choice, ABlockIsCutIntoItsLargeModulesAndWhatIsLeft) {
                    ".mlp.up_proj", ".mlp.down_proj"}));
 }
 
-TEST(Choice, ASentenceNamesWhatIsWrappedInsideBlocks) {
+TEST(Choice, SentenceNamesUnitsInsideBlocks) {
   const auto sentence = [](int hidden, const std::string& wrap) {
     const Model model = *build_model(small_transformer({.layers = 2, .hidden = hidden, .vocabulary = 16384}));
     Plan plan;
@@ -316,7 +316,7 @@ TEST(Choice, ExpertsThatTheMixtureRunsAreNoUnits) {
             "\"model.layers.0.mlp\", which would not gather it. Wrap \"model.layers.0.mlp\" in its place.");
 }
 
-TEST(Choice, AModelWithNothingInsideItsBlocksHasNoSuchUnits) {
+TEST(Choice, PlainBlocksHaveNoUnitsInside) {
   const ModelSpec chain = *read_model_spec("model_specs/mlp.json");
   EXPECT_EQ(
       units_in_block(chain, "sublayers", ""),

@@ -89,7 +89,7 @@ TEST(Explain, TheNearestRejectedPlansAreFasterAndMissLeast) {
   EXPECT_EQ(rejected[2].label, "far");
 }
 
-TEST(Explain, ARejectedPlanFitsWithWhatItMisses) {
+TEST(Explain, RejectedPlanFitsWithItsMissingMemory) {
   const Bytes memory = least_memory() + Bytes(60LL << 20);
   const SearchResult tight = Question(memory).answer();
   ASSERT_EQ(tight.verdict, Verdict::Fits);
@@ -217,7 +217,7 @@ TEST(Explain, NearestPlanUsesExpandableSegments) {
   EXPECT_EQ(fits.best.step - found.best.step, offload->delta_time);
 }
 
-TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
+TEST(Explain, RejectedPlansArePredictedInFull) {
   const Question question(Bytes(1840LL << 20));
   const SearchResult result = question.answer();
   ASSERT_FALSE(result.explanation.rejected.empty());
@@ -420,7 +420,7 @@ TEST(Explain, SmallerMicroBatchKeepsOrNamesTheSamplesOfAStep) {
   EXPECT_EQ(smaller(7, false).samples, 6);
 }
 
-TEST(Explain, GradientsThatMustBeReducedAfterEveryMicroBatchHaveAPrice) {
+TEST(Explain, ReducingOncePerStepIsOfferedWithItsPrice) {
   Question question(Bytes(8LL << 30));
   question.workload.dimensions = {{"batch", 1}};  // Little to compute while gradients are reduced.
   question.space.base.accumulation = 4;
@@ -452,7 +452,7 @@ LargerGpus cards_of(const Question& question, const std::vector<std::int64_t>& g
   };
 }
 
-TEST(Explain, MoreMemoryIsThatOfTheFirstCardThatHoldsThePlan) {
+TEST(Explain, MoreMemoryIsThatOfTheSmallestCardThatFits) {
   const Question question(Bytes(560LL << 20));
   const auto flag_with = [&](const LargerGpus& cards) {
     const auto result =
@@ -482,7 +482,7 @@ TEST(Explain, NoFitNamesSufficientMemoryAndGpus) {
       std::is_partitioned(remedies.begin(), remedies.end(), [](const Remedy& remedy) { return remedy.has_room(); }));
 }
 
-TEST(Explain, MoreGpusAreThoseOfNodesThatExist) {
+TEST(Explain, MoreGpusComeInExistingNodeSizes) {
   const auto on = [](Bytes memory) {
     Question question(memory);
     question.space.shard.reset();

@@ -43,7 +43,7 @@ TEST(LargestThatFits, RightGuessTakesTwoTrials) {
   EXPECT_EQ(num_asked, 2);
 }
 
-TEST(LargestThatFits, AnErrorEndsIt) {
+TEST(LargestThatFits, ErrorEndsTheSearch) {
   const auto found = largest_that_fits(8, 0, [](std::size_t index) -> Result<bool> {
     if (index == 0) return true;
     return failure("", "stopped", "");
@@ -65,7 +65,7 @@ bool is_found(PlanChoices choices, const std::string& model) {
   return has_room(found->report);
 }
 
-TEST(WhatFits, ASearchFindsAPlanForEachFigureAndNoneForTheNext) {
+TEST(WhatFits, EachFigureFitsAndTheNextLargerDoesNot) {
   PlanRequest request{.model = "gpt2", .choices = {.gpus = 2}};
   const auto table = what_fits(request, kShipped, {.gpu_names = {"L4", "T4"}});
   ASSERT_TRUE(table.has_value());

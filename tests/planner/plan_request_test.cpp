@@ -97,7 +97,7 @@ TEST(PlanChoices, EachReadsBackAsWrittenAndChangesNoOther) {
   }
 }
 
-TEST(PlanChoices, EachHasAPlaceAndSomeAFormerOne) {
+TEST(PlanChoices, EachHasAPlaceAndSomeAFormerName) {
   for (const PlanChoice choice : plan_choices()) {
     EXPECT_EQ(choice_of_place(place_of(choice)), choice);
     const std::string_view former = row_of(choice).rules.former;
@@ -115,7 +115,7 @@ TEST(PlanChoices, OnlySelectsTheWantedChoices) {
                           machines) == all_choices());
 }
 
-TEST(PlanChoices, NamesOfThePublishedTablesAreAllWritten) {
+TEST(PlanChoices, EveryNameOfThePublishedTablesIsWritten) {
   for (const PlanChoice choice : plan_choices()) {
     const std::string_view all = row_of(choice).values;
     for (std::size_t begin = 0; begin < all.size();) {
@@ -353,7 +353,7 @@ TEST(DefaultPrecision, IsFp16ForZeroToo) {
   EXPECT_EQ(made->space.base.mixed_precision.reduce_dtype, Dtype::Float16);
 }
 
-TEST(Machines, NodesHaveTheSizesThatExist) {
+TEST(Machines, NodesHaveExistingSizes) {
   const auto errors_of_sizes = [](std::optional<int> gpus, std::optional<int> nodes) {
     return errors_text(resolved_of("mlp", {.gpus = gpus, .nodes = nodes, .gpu_name = "H100 SXM"}));
   };
@@ -381,7 +381,7 @@ TEST(Machines, WorldIsSplitIntoRentableNodes) {
   EXPECT_EQ(split_world(9), (MachineSize{1, 9}));
 }
 
-TEST(Machines, AWorldSizeIsAsManyNodesAsItTakes) {
+TEST(Machines, WorldSizeDecidesTheNumberOfNodes) {
   const auto size = [](std::int64_t world, const MachineSize& said, int usual = 8) {
     return size_of_world(world, said, usual).value();
   };

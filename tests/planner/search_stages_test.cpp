@@ -22,7 +22,7 @@ TEST(SearchStages, MatchTheArchitecturePage) {
   EXPECT_NE(page->find(table), std::string::npos) << table;
 }
 
-TEST(SearchStages, EitherTakeAStepOrCompareAnotherSpace) {
+TEST(SearchStages, EitherRunAStepOrCompareAnotherSpace) {
   for (const Stage& stage : search_stages()) {
     EXPECT_NE(stage.step == nullptr, stage.next == nullptr) << stage.name;
     EXPECT_EQ(stage.next == nullptr, stage.is_better == nullptr) << stage.name;

@@ -437,7 +437,7 @@ Case uneven_case() {
   return c;
 }
 
-RC_GTEST_PROP(Search, ThePeakOfAPlanIsThatOfItsWorstRank, ()) {
+RC_GTEST_PROP(Search, PeakOfAPlanIsThatOfItsWorstRank, ()) {
   const Case c = uneven_case();
   Engine engine(c);
   const std::vector<Box> boxes = engine.cost.space();
@@ -471,7 +471,7 @@ RC_GTEST_PROP(Search, ThePeakOfAPlanIsThatOfItsWorstRank, ()) {
   }
 }
 
-TEST(Search, APlanThatOnlyRankZeroCanHoldDoesNotFit) {
+TEST(Search, PlanThatFitsOnlyRankZeroDoesNotFit) {
   // 1000 rows over 3 ranks are 334, 334 and 332: to_empty makes the last rank's shard once more to pad it, and without
   // states of the optimizer that is the most it ever holds.
   Case c;

@@ -282,7 +282,7 @@ TEST(AccelerateEnds, AreRefusedIfTheyShareAParameter) {
   EXPECT_TRUE(nearest_said(Trainer::Accelerate, sayable(), trained_model()));
 }
 
-TEST(Releases, AreFoundByTheirFirstNumbers) {
+TEST(Releases, AreFoundByAPrefixOfTheirVersion) {
   EXPECT_EQ(find_release(Trainer::Accelerate, "1.15", "")->version, "1.15.0");
   EXPECT_EQ(find_release(Trainer::Transformers, "5", "")->version, "5.24.0");
   EXPECT_EQ(TrainerRelease(Trainer::Torchtitan).version, "0.3.0");

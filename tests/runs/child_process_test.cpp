@@ -147,7 +147,7 @@ TEST(Supervision, KillsOrphansThatLeftTheirSession) {
   EXPECT_FALSE(runs(daemon));
 }
 
-TEST(Supervision, LeavesChildrenFromBeforeAlone) {
+TEST(Supervision, DoesNotTouchEarlierChildren) {
   const pid_t before = fork();
   if (before == 0) {
     pause();
@@ -158,7 +158,7 @@ TEST(Supervision, LeavesChildrenFromBeforeAlone) {
   kill(before, SIGKILL);
 }
 
-TEST(Supervision, TurnsRequestsToEndIntoValues) {
+TEST(Supervision, ReturnsTerminationSignals) {
   Supervision supervision;
   EXPECT_EQ(supervision.wait(Seconds(0)), 0);
   kill(getpid(), SIGTERM);
@@ -175,7 +175,7 @@ TEST(Supervision, WakesUpWhenAChildEnds) {
   while (!process->poll()) EXPECT_EQ(supervision.wait(Seconds(86'400)), 0);
 }
 
-TEST(ChildProcess, DiesWithItsSupervisor) {
+TEST(ChildProcess, IsKilledWithItsSupervisor) {
   const std::string file = scratch("orphan");
   const pid_t supervisor = fork();
   if (supervisor == 0) {

@@ -29,7 +29,7 @@ TEST(FindBatch, NothingLargerThanTheLimitIsTried) {
   EXPECT_EQ(find_largest_batch(room_for(5000), 1).largest, 1);
 }
 
-TEST(FindBatch, WhenNotEvenOneFitsOneBatchWasTried) {
+TEST(FindBatch, OneBatchIsTriedIfNoneFits) {
   const BatchSearch search = find_largest_batch(room_for(0), 1024);
   EXPECT_EQ(search.largest, std::nullopt);
   EXPECT_EQ(search.trials.size(), 1U);
@@ -65,7 +65,7 @@ TEST(FindBatch, FailedRehearsalIsNotReportedAsTooLarge) {
   EXPECT_EQ(said_of({.given_up = true}), "No batch was tried to the end · 0 rehearsals");
 }
 
-TEST(FindBatch, TheNumberGoesWhereThePatternSays) {
+TEST(FindBatch, NumberReplacesThePattern) {
   EXPECT_EQ(batch_words("--batch-size {}  --bs={}", 12).value(),
             (std::vector<std::string>{"--batch-size", "12", "--bs=12"}));
   EXPECT_EQ(batch_words("--batch-size", 12).error().front().where, "--find-batch");

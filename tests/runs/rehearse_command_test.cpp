@@ -83,7 +83,7 @@ TEST(RehearseRanks, AreTheRequestedOnes) {
             "--rank: There is no rank 8 in a world of 8.");
 }
 
-TEST(RehearseEnvironment, AGpuHasTheNameThatItsDriverGivesIt) {
+TEST(RehearseEnvironment, GpuHasTheNameOfItsDriver) {
   const auto name = [](const std::string& gpu, std::vector<std::string> aliases) {
     Gpu described;
     described.name = gpu;

@@ -60,7 +60,7 @@ RC_GTEST_PROP(RehearseRecordHostile, ADamagedRecordIsReadOrRefusedWithItsPlace, 
   }
 }
 
-RC_GTEST_PROP(RehearseRecordHostile, ANumberMayBeAnyNumber, ()) {
+RC_GTEST_PROP(RehearseRecordHostile, AnyNumberIsReadOrRefused, ()) {
   std::string text = recorded_rank();
   const std::size_t at = text.find_first_of("0123456789", *rc::gen::inRange<std::size_t>(0, text.size() - 200));
   const std::size_t end = text.find_first_not_of("0123456789", at);

@@ -46,7 +46,7 @@ TEST(RehearseReport, DeviceTermsHaveTheirSourcesAndAddUp) {
   EXPECT_EQ(report.memory.budget, 79_GiB);
 }
 
-TEST(RehearseReport, TrafficIsCountedByKindAndAsARingSendsIt) {
+TEST(RehearseReport, TrafficIsCountedByKindAndRingBytes) {
   const StepReport report = measured_report(settings(), {run_of(recorded_rank())});
   // 7 of 8 parts of 2000 bytes; 3 of 4 parts of 800.
   EXPECT_EQ(report.traffic.totals[0], (TrafficTotal{1, 2000_B, 1750_B}));
@@ -75,7 +75,7 @@ TEST(RehearseReport, DescribesTheRankThatNeedsMost) {
   EXPECT_FALSE(report.rehearsal->both_bounds);
 }
 
-TEST(RehearseReport, ARankThatRanOutOfMemoryIsWorseThanOneThatNeedsMore) {
+TEST(RehearseReport, OutOfMemoryRankIsWorseThanALargerOne) {
   const std::string failed = with(with(recorded_rank(), "\"rank\": 0,", "\"rank\": 5,"), "\"why\": \"steps_reached\"",
                                   "\"why\": \"out_of_memory\"");
   const std::string larger = with(recorded_rank(), "\"reserved\": 3221225472,\n   \"device\": 4294967296",

@@ -52,7 +52,7 @@ TEST(AttentionChoice, PinnedBackendIsUsed) {
   EXPECT_EQ(choose_attention({}, implementations), AttentionBackend::Math);
 }
 
-TEST(AttentionChoice, CudnnComesFirstOnHopperOnlyWhereTheRuntimePrefersIt) {
+TEST(AttentionChoice, CudnnComesFirstOnHopperOnlyIfPreferred) {
   Implementations implementations;
   implementations.prefer_cudnn_attention = true;
   EXPECT_EQ(choose_attention({.compute_capability = 90}, implementations), AttentionBackend::Cudnn);
@@ -64,7 +64,7 @@ TEST(AttentionChoice, CudnnComesFirstOnHopperOnlyWhereTheRuntimePrefersIt) {
 using enum AttentionBackend;
 
 // Seen in PyTorch 2.11 on the stub GPU: forward and backward with one backend allowed.
-TEST(AttentionRefusals, FlashTakesSixteenBitsAndOneWidthWithoutAMask) {
+TEST(AttentionRefusals, FlashAcceptsSixteenBitsAndOneWidthWithoutAMask) {
   EXPECT_EQ(refusal_of(Flash, {}), "");
   EXPECT_EQ(refusal_of(Flash, {.head_dim = 68, .value_dim = 68}), "") << "padded";
   EXPECT_EQ(refusal_of(Flash, {.dtype = Dtype::Float32}), "it supports float16 and bfloat16");
@@ -91,7 +91,7 @@ TEST(AttentionRefusals, FlashTrainsNoHeadsOf224OnConsumerCards) {
   EXPECT_EQ(refusal_of(Flash, {.head_dim = 224, .value_dim = 224, .compute_capability = 80}), "");
 }
 
-TEST(AttentionRefusals, MemoryEfficientTakesAlignedHeads) {
+TEST(AttentionRefusals, MemoryEfficientAcceptsAlignedHeads) {
   const auto refusal = [](Dtype dtype, std::int64_t dim, int capability) {
     return refusal_of(MemoryEfficient,
                       {.dtype = dtype, .head_dim = dim, .value_dim = dim, .compute_capability = capability});
@@ -105,7 +105,7 @@ TEST(AttentionRefusals, MemoryEfficientTakesAlignedHeads) {
   EXPECT_NE(refusal(Dtype::Float64, 64, 90), "");
 }
 
-TEST(AttentionRefusals, CudnnTakesWiderHeadsOnHopperOnly) {
+TEST(AttentionRefusals, CudnnAcceptsWiderHeadsOnHopperOnly) {
   const auto refusal = [](std::int64_t dim, std::int64_t value_dim, int capability) {
     return refusal_of(Cudnn, {.head_dim = dim, .value_dim = value_dim, .compute_capability = capability});
   };

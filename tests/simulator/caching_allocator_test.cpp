@@ -126,7 +126,7 @@ TEST(CachingAllocator, FreedPartsOfABlockMerge) {
             (AllocatorStat{.current = 0, .peak = 15 * kMiB, .allocated = 25 * kMiB, .freed = 25 * kMiB}));
 }
 
-TEST(CachingAllocator, RoundsToStepsBetweenPowersOfTwoWhenAsked) {
+TEST(CachingAllocator, RoundsToStepsBetweenPowersOfTwoIfConfigured) {
   AllocatorSettings settings;
   settings.roundup_power2_divisions.fill(4);
   // 4 steps between 2 and 4 MiB are 0.5 MiB each. 1200 bytes are less than 4 x 512 and keep the usual rounding.
@@ -179,7 +179,7 @@ TEST(CachingAllocator, OtherProcessesReduceTheDevice) {
   }
 }
 
-TEST(RecordStream, KeepsAFreedBlockActiveUntilTheOtherStreamIsPastIt) {
+TEST(RecordStream, FreedBlockStaysActiveUntilTheOtherStreamPasses) {
   CachingAllocator allocator({.progress = StreamProgress::OnDemand}, {});
   allocator.malloc(id(0), 30_MiB, kDefault);
   allocator.record_stream(id(0), kSide);
@@ -197,7 +197,7 @@ TEST(RecordStream, KeepsAFreedBlockActiveUntilTheOtherStreamIsPastIt) {
   EXPECT_EQ(allocator.reserved_bytes(), 60_MiB);
 }
 
-TEST(RecordStream, EndsWhereTheStreamGotPastItsEvents) {
+TEST(RecordStream, EndsWhenTheStreamPassesItsEvents) {
   CachingAllocator allocator({.progress = StreamProgress::OnDemand}, {});
   for (const int number : {0, 1}) {
     allocator.malloc(id(number), 30_MiB, kDefault);
@@ -294,7 +294,7 @@ TEST(MaxSplitSize, GivesBackTheLargestBlocksFirstAndNoMoreThanNeeded) {
   EXPECT_EQ(allocator.statistics().oversize_segments.current, 2);
 }
 
-TEST(MaxSplitSize, LeavesSmallerBlocksToTheLastResort) {
+TEST(MaxSplitSize, ReleasesSmallerBlocksOnlyAsALastResort) {
   // 44 MiB alone are too little for 60, so the whole cache goes.
   CachingAllocator allocator = after({44 * kMiB, 30 * kMiB, -1, -2}, {.max_split_size = 40_MiB}, {.total = 80_MiB});
   EXPECT_EQ(allocator.malloc(id(0), 60_MiB, kDefault), AllocationOutcome::Allocated);

@@ -154,7 +154,7 @@ TEST(CollectiveCost, NothingToSendTakesNoTime) {
   EXPECT_EQ(collective_time(cost_of(h100_group(1, 8)), AllReduce, 0_B), Seconds(0));
 }
 
-TEST(CollectiveCost, BeyondTheTableTheLastSlopeGoesOn) {
+TEST(CollectiveCost, LastSlopeContinuesBeyondTheTable) {
   const CollectiveCost cost = cost_of(h100_group(1, 8));
   const Bytes tebibyte(std::int64_t{1} << 40);
   const double ratio = collective_time(cost, AllGather, 4 * tebibyte) / collective_time(cost, AllGather, tebibyte);
@@ -192,7 +192,7 @@ TEST(CollectiveCost, ProvenanceNamesAssumptionsAndTheBand) {
 
 // ---- Bytes sent under a ring ----
 
-TEST(RingBytesSent, ThreeOfFourPartsLeaveEachRankAndAllReduceSendsThemTwice) {
+TEST(RingBytesSent, FourRanksSendThreeQuartersAndAllReduceTwice) {
   EXPECT_EQ(ring_bytes_sent(AllGather, 4000_B, 4), 3000_B);
   EXPECT_EQ(ring_bytes_sent(ReduceScatter, 4000_B, 4), 3000_B);
   EXPECT_EQ(ring_bytes_sent(AllReduce, 4000_B, 4), 6000_B);
@@ -241,7 +241,7 @@ std::vector<double> ratios(const Machine& machine, const std::vector<MeasuredTim
   return result;
 }
 
-TEST(MeasuredTables, TheErrorOfEachMachineIsTheStatedOne) {
+TEST(MeasuredTables, ErrorOfEachMachineIsTheStatedOne) {
   const auto tables = read_measured_tables("tests/golden/nccl/measured_times.csv");
   ASSERT_EQ(tables.size(), machines().size());
   for (const Machine& machine : machines()) {
@@ -255,7 +255,7 @@ struct Band {
   double expected_error;
 };
 
-TEST(MeasuredTables, TheErrorOfEachClassAndSizeBandIsTheStatedOne) {
+TEST(MeasuredTables, ErrorOfEachClassAndSizeIsTheStatedOne) {
   const auto tables = read_measured_tables("tests/golden/nccl/measured_times.csv");
   std::map<std::pair<LinkClass, int>, std::vector<double>> bands;
   for (const Machine& machine : machines()) {

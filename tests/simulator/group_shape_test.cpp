@@ -98,7 +98,7 @@ RC_GTEST_PROP(GroupShape, CountsTheNodesOfConsecutiveRanksForAnySizes, ()) {
             most_nodes(gpus_per_node, ranks * gpus_per_node * gpus_per_node, ranks, 1));
 }
 
-TEST(GroupShape, APciePathAtHalfTheRateOfTheSlotCountsAsHalfTheLanes) {
+TEST(GroupShape, PciePathAtHalfRateCountsAsHalfTheLanes) {
   Cluster cluster = h100_nodes(1, 4);
   cluster.intra_node.kind = IntraLink::PcieHost;
   cluster.intra_node.bandwidth.value = BytesPerSecond(31.5e9);
@@ -107,7 +107,7 @@ TEST(GroupShape, APciePathAtHalfTheRateOfTheSlotCountsAsHalfTheLanes) {
 }
 
 // 5 GB/s were measured; gathering 1 GB over 4 ranks sends 0.75 GB each: 150 ms, and a little for the ramp.
-TEST(GroupShape, AMeasuredBusBandwidthIsWhatLargeCollectivesReach) {
+TEST(GroupShape, LargeCollectivesReachTheMeasuredBusBandwidth) {
   Cluster cluster = h100_nodes(1, 4);
   cluster.intra_node.kind = IntraLink::PcieHost;
   cluster.intra_node.bus_bandwidth = {BytesPerSecond(5e9), Provenance::Measured, "nccl-tests"};

@@ -45,14 +45,14 @@ TEST(NcclMemory, GpusConnectedByHostMemoryNeedLittle) {
 }
 
 // 24 NVLS channels x 2 x 1 MiB x 8 ranks.
-TEST(NcclMemory, NvlsOnB200HasHalfAsManyChannelsMoreThanOnH100) {
+TEST(NcclMemory, NvlsOnB200HasHalfMoreChannelsThanOnH100) {
   const auto terms = nccl_memory({"shard group", node_of(8, 100, IntraLink::NvSwitch, 900e9), true});
   EXPECT_EQ(terms[2].name, "nccl shard group: nvls");
   EXPECT_EQ(terms[2].bytes, 384_MiB);
 }
 
 // A replicate group has one rank a node: 4 channels, all through the NIC, 10 MiB each way, for rings and for trees.
-TEST(NcclMemory, AReplicateGroupHoldsItsBuffersForTheNetwork) {
+TEST(NcclMemory, ReplicateGroupNeedsNetworkBuffers) {
   GroupShape shape = node_of(1, 90, IntraLink::NvSwitch, 450e9);
   shape.ranks = shape.nodes = 2;
   shape.gpus_per_node = 8;

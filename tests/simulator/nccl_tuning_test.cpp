@@ -110,7 +110,7 @@ TEST(NcclTuning, TwoNodesOverSocketsMatchNcclsTableWithoutLL128) {
 }
 
 // The log counts one rank's part: 16 KB, 32 KB and 64 KB of it are twice that as whole buffers.
-TEST(NcclTuning, TwoNodesOverSocketsTakeLLThenPatThenSimpleAsNcclLogs) {
+TEST(NcclTuning, TwoNodesOverSocketsChooseLLThenPatThenSimple) {
   const NcclTuning tuning = nccl_tuning(two_nodes_over_sockets());
   const auto choice = [&](Bytes part) {
     const NcclChoice choice = nccl_choice(tuning, AllGather, 2 * part);
@@ -156,7 +156,7 @@ TEST(NcclTuning, ForbiddenAlgorithmsAreNotChosen) {
   EXPECT_EQ(tuning.entry(AllGather, Ring, LL).bandwidth, BytesPerSecond(0));
 }
 
-TEST(NcclTuning, PatCameWith2_23) {
+TEST(NcclTuning, PatExistsSinceNccl2_23) {
   EXPECT_EQ(h100_tuning(2, 1, 22).entry(AllGather, Pat, Simple).bandwidth, BytesPerSecond(0));
   EXPECT_GT(h100_tuning(2, 1, 23).entry(AllGather, Pat, Simple).bandwidth, BytesPerSecond(0));
 }

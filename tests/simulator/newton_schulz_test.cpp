@@ -67,7 +67,7 @@ std::string text_of(const MuonUpdate& update, const TensorMesh& mesh) {
 
 constexpr LaunchLimits kH100 = {132, 2048};
 
-TEST(NewtonSchulz, DoesWhatTheRealMuonDid) {
+TEST(NewtonSchulz, MatchesRealMuon) {
   const std::vector<Recorded> all = read_recorded();
   EXPECT_EQ(all.size(), 19U);
   for (const Recorded& recorded : all) {

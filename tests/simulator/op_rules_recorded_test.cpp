@@ -57,7 +57,7 @@ void PrintTo(const RecordedOp& op, std::ostream* out) {
 
 class RecordedOps : public testing::TestWithParam<RecordedOp> {};
 
-TEST_P(RecordedOps, AllocateTheSame) {
+TEST_P(RecordedOps, AllocateWhatPyTorchAllocated) {
   static const std::map<std::string, RecordedCall> golden = read_recorded_calls();
   const RecordedOp& op = GetParam();
   ASSERT_TRUE(golden.contains(op.name));

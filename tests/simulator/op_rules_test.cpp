@@ -296,7 +296,7 @@ TapedBlock cross_entropy(bool upcast, std::int64_t rows, std::int64_t classes) {
   return tape_block(std::move(b), settings);
 }
 
-TEST(OpRules, CrossEntropyPeaksAtTenBytesPerLogitForwardAndTwelveBackward) {
+TEST(OpRules, CrossEntropyPeaksAtTenAndTwelveBytesPerLogit) {
   constexpr std::int64_t kClasses = 8000;
   const std::int64_t nv = kRows * kClasses;
   const TapedBlock wide = cross_entropy(true, kRows, kClasses);

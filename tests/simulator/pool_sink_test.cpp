@@ -55,7 +55,7 @@ Plan any_plan_of_experts() {
 }
 
 // 100 plans, from any of their ranks.
-RC_GTEST_PROP(PoolSink, GivesAWholePlanWhatTheCachingAllocatorGivesIt, ()) {
+RC_GTEST_PROP(PoolSink, MatchesTheCachingAllocatorForAWholePlan, ()) {
   const Plan plan = any_plan_of_experts();
   const std::int64_t rank = *rc::gen::inRange<std::int64_t>(0, plan.mesh.dp_shard());
   const PreparedRun run(experts(), plan, 90, rank);

@@ -104,7 +104,7 @@ TEST(Roofline, AttentionHasAShareOfItsOwn) {
 }
 
 // A tenth more in 16 bits, half more in TF32, and 8 of the 10 TFLOPS in fp32.
-TEST(Roofline, ACardHasAPaceInEachPrecision) {
+TEST(Roofline, EachPrecisionHasItsPace) {
   Gpu gpu = card();
   gpu.fp16 = Sourced<FlopsPerSecond>{FlopsPerSecond(160e12)};
   gpu.achievable_fp32 = Sourced<double>{.8, Provenance::Measured, "products"};
@@ -138,7 +138,7 @@ TEST(Roofline, TheBandOfACardIsTheSpreadOfItsSteps) {
   EXPECT_EQ(compute_band(gpu, Dtype::BFloat16), (UncertaintyBand{.low = .8, .high = 1.25}));
 }
 
-TEST(Roofline, TheBandIsNarrowOnlyWhereStepsWerePublished) {
+TEST(Roofline, BandIsNarrowOnlyForCardsWithPublishedSteps) {
   Gpu borrowed = card();
   borrowed.achievable_compute.provenance = Provenance::Assumed;
   const UncertaintyBand fitted = compute_band(card(), Dtype::BFloat16);
@@ -173,7 +173,7 @@ TEST(ConvolutionWorkspace, IsZeroWithoutConvolutionsAndOnCpu) {
 }
 
 // 16 nodes, of which the slowest takes 6.2 % longer.
-TEST(Roofline, SeveralNodesWaitForTheSlowest) {
+TEST(Roofline, SeveralNodesWaitForTheSlowestNode) {
   Cluster cluster{.gpu = card()};
   const OpWork::Part part{.gemm_flops = 5e12, .bytes = 1e9, .num_kernels = 100};
   const Seconds alone = device_time(part, compute_costs(cluster, Dtype::BFloat16, {}));

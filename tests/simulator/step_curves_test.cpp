@@ -283,7 +283,7 @@ TEST(StepCurves, HaveAnInstructionForEachMoment) {
   EXPECT_EQ(others, 3) << "Both of ZeRO-3, and FSDP1 with forward_prefetch.";
 }
 
-TEST(StepCurves, LieOnTheClockOfTheTimeline) {
+TEST(StepCurves, TimesMatchTheTimeline) {
   for (const auto& [one, answer] : answers()) {
     // A report has the step of the first rank, and these curves are of the one that needs most memory.
     const double other = is_simple_fsdp(one.plan) ? 1e-5 * answer.curves.step.count() : 0;
@@ -362,7 +362,7 @@ TEST(StepCurves, EventsNameTheEventsThatTheyAwait) {
   EXPECT_GT(copies, 10);
 }
 
-TEST(StepCurves, GradientsThatAreReducedOnceAStepAreCastAndThenAddedTo) {
+TEST(StepCurves, GradientsReducedOncePerStepAreCastThenAccumulated) {
   for (const auto& [one, answer] : answers()) {
     std::vector<double> seconds;  // For the root, whose table makes them longer than their launches.
     std::int64_t units = 0;

@@ -40,7 +40,7 @@ TEST(StreamOrder, WaitCoversOnlyEarlierWorkOfTheOtherStream) {
   EXPECT_EQ(order.waited_for(kCompute), 1) << "Of two; the second was submitted behind the wait.";
 }
 
-TEST(StreamOrder, WaitsArePassedOnFromStreamToStream) {
+TEST(StreamOrder, WaitsPropagateBetweenStreams) {
   StreamOrder order;
   const StreamOrder::Mark first = order.submit(kCompute);
   order.wait(kGather, kCompute);
