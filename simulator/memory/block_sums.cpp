@@ -44,7 +44,7 @@ LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision) {
         sums.fetches[u].add(cast, 1);
         sums.fetches[u].add(copied, -1);
       }
-      // Those of a kind mostly follow each other, or come again in the next unit.
+      // Those of a kind mostly follow each other, or repeat in the next unit.
       const auto known = std::find_if(sums.kinds.rbegin(), sums.kinds.rend(), [&](const LayoutSums::Kind& kind) {
         return kind_of(layout, kind.shard) == kind_of(layout, p);
       });

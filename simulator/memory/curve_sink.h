@@ -1,6 +1,6 @@
 #pragma once
 
-// Listens to the memory walk and writes down every moment: for pictures, never for searches.
+// Listens to the memory walk and records every moment: for charts, never for searches.
 
 #include <cstdint>
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace fsdp::simulator {
 
-/// One allocation or free, and what is held after it.
+/// One allocation or free, and the live memory after it.
 struct CurveMoment {
   std::int32_t tensor = -1;
-  std::int32_t instruction = -1;  ///< Actions that have begun in this phase, less one.
+  std::int32_t instruction = -1;  ///< Number of actions so far in this phase, minus one.
   MemoryCategory category = MemoryCategory::Temp;
   std::int64_t change = 0;
   std::int64_t allocated = 0;
@@ -41,7 +41,7 @@ class CurveSink {
   void collective() {}
   void empty_cache() { allocator_.empty_cache(); }
 
-  /// A phase begins, after `instructions` of its step have run already.
+  /// Starts a phase after `instructions` of its step have run.
   void begin_phase(std::int32_t instructions) {
     moments_.clear();
     instruction_ = instructions - 1;

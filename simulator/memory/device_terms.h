@@ -1,6 +1,6 @@
 #pragma once
 
-// Device memory beside what the allocator reserves, and how much is kept free to be on the safe side.
+// Device memory beside the allocator's reserved memory, and the safety margin.
 
 #include <vector>
 
@@ -14,18 +14,18 @@ namespace fsdp::simulator {
 /// allocator.
 std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan);
 
-/// Shares of what the allocator reserves that are kept free, because which block a request gets depends on small
-/// allocations of the user's code and on the order of device addresses, and because model code differs by release.
+/// Fractions of the reserved memory that the safety margin adds. Which block a request gets depends on small
+/// allocations of the user's code and on the order of device addresses, and model code differs by release.
 struct MarginShares {
   double plain = 0;       ///< With plain segments.
-  double expandable = 0;  ///< With expandable ones, where blocks are not cut.
+  double expandable = 0;  ///< With expandable ones, whose blocks are not cut.
 };
-/// By what was published of real GPUs next to what is predicted for it: 19 of 20 runs of a kind took no more. For FSDP1
-/// and ZeRO this is beside what streams may hold.
+/// From published runs on real GPUs and our predictions of them: 19 of 20 runs of a kind took no more. For FSDP1 and
+/// ZeRO this is in addition to memory that streams may hold.
 MarginShares margin_shares(Framework framework);
 
-/// Memory to keep free on top of a prediction: the share above, what a release of PyTorch was seen to reserve beyond
-/// it, and a quarter of each outside term that is not measured.
+/// The safety margin of a prediction: the fraction above, the excess that a release of PyTorch was observed to reserve,
+/// and a quarter of each outside term that is not measured.
 Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const Plan& plan);
 
 /// cuBLAS's workspace per (thread, stream): 32 MiB on compute capability 9.0, 8.125 MiB elsewhere

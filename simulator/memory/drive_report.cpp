@@ -1,10 +1,10 @@
-// Every rank of a node has files of its own on one nvme_path. Their parts are padded to one size, so that no rank has
-// more than the first one, and a node has as many times as much as it has GPUs.
+// Every rank of a node has files of its own on one nvme_path. Their parts are padded to one size, so no rank has more
+// than the first one, and a node has that size times its number of GPUs.
 //
 // Sources: deepspeed/runtime/swap_tensor/optimizer_utils.py, partitioned_param_swapper.py (a folder for each rank),
 // DeepSpeed 0.19.8.
 //
-// Not modeled: what a file system keeps beside the files; files of an earlier run, which stay where they are.
+// Not modeled: a file system's own data; files of an earlier run, which stay.
 
 #include "simulator/memory/drive_report.h"
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// Files of all ranks of a node on its NVMe drives, and their traffic in a step. core/plan/zero_nvme.cpp says what that
-// is.
+// Files of all ranks of a node on its NVMe drives, and their traffic in a step. core/plan/zero_nvme.cpp lists them.
 
 #include <optional>
 
@@ -12,7 +11,7 @@
 
 namespace fsdp::simulator {
 
-/// Nothing: the plan uses no drive.
+/// nullopt if the plan uses no drive.
 std::optional<DriveReport> drive_report(const Cluster& cluster, const Plan& plan, const Layout& layout,
                                         const Schedule& steady);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// By which of its two names a parameter that ZeRO-3 gathers is known. A checkpointed block that runs again saves the
-// parameters that its modules let go: each lives until its node of the backward has run, while the module of that node
+// Chooses between the two names of a parameter that ZeRO-3 gathers. A checkpointed block that runs again saves the
+// parameters that its modules release: each lives until its node of the backward has run, while the module of that node
 // gathers it once more.
 
 #include <algorithm>
@@ -19,18 +19,18 @@ class GatheredNames {
  public:
   struct Kept {
     ParameterTensor name = ParameterTensor::Unsharded;
-    bool is_on_compute = false;  ///< Its memory is of the computation's stream.
+    bool is_on_compute = false;  ///< True if its memory belongs to the compute stream.
   };
 
   explicit GatheredNames(const WalkInput& input) : in_(input), of_(input.index->model->parameters.size()) {}
 
-  /// The name of the copy that is there, or that comes next.
+  /// The name of the existing copy, or of the next one.
   ParameterTensor name(int p) const {
     return at(p).is_other ? ParameterTensor::OtherUnsharded : ParameterTensor::Unsharded;
   }
 
-  /// Whether the copy that is there stays although it is let go, since the call `rerun` has saved it; -1: none. Among
-  /// several, the first stays.
+  /// True if the existing copy stays after its release, because the call `rerun` has saved it; -1 for no call. Among
+  /// several copies, the first stays.
   bool keep(int p, int rerun, bool is_on_compute) {
     OfParameter& of = of_[static_cast<std::size_t>(p)];
     if (rerun < 0 || of.kept || !is_saved_by(rerun, p)) return false;
@@ -39,7 +39,7 @@ class GatheredNames {
     return true;
   }
 
-  /// Returns the kept copy, and forgets it.
+  /// Returns the kept copy, and removes it.
   std::optional<Kept> take(int p) { return std::exchange(of_[static_cast<std::size_t>(p)].kept, std::nullopt); }
 
  private:

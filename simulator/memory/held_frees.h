@@ -10,7 +10,8 @@
 
 namespace fsdp::simulator {
 
-/// Keeps the order of streams, and tells a sink that holds what comes back when. To others a free is a free.
+/// Tracks the order of streams, and reports to a sink that holds memory when it returns. For other sinks it is a plain
+/// free.
 template <class Sink>
 class HeldFrees {
  public:
@@ -18,7 +19,7 @@ class HeldFrees {
 
   StreamOrder& order() { return order_; }
 
-  /// Whether anybody wants to know.
+  /// True if the sink holds memory.
   bool are_held() const {
     if constexpr (requires { sink_.holds(); }) {
       return sink_.holds();
@@ -27,7 +28,7 @@ class HeldFrees {
     }
   }
 
-  /// A tensor is freed that `stream`, which is not that of its memory, has used.
+  /// Frees a tensor that `stream`, which is not that of its memory, has used.
   void free_behind(int tensor, MemoryStream stream) {
     if constexpr (requires { sink_.holds(); }) {
       if (sink_.holds()) {
@@ -39,8 +40,8 @@ class HeldFrees {
     sink_.free(tensor);
   }
 
-  /// A stream was given so many kernels more. The CPU cannot be further ahead of it than the queue of launches is long:
-  /// it waits there, and knows then that the stream is past what was launched before.
+  /// Launches `kernels` more on a stream. The CPU can be ahead of it by at most the length of the launch queue: then it
+  /// waits, and knows that the stream has passed earlier launches.
   void launch(MemoryStream stream, std::int64_t kernels) {
     if (!are_held() || kernels == 0) return;
     num_launched_ += kernels;
@@ -71,7 +72,7 @@ class HeldFrees {
     }
   }
 
-  /// Launches that a stream takes before the next one waits. Not documented; whoever measured it found about a thousand
+  /// Launches that a stream takes before the next one waits. Undocumented; a measurement found about a thousand
   /// (stackoverflow.com/questions/53970187).
   static constexpr std::int64_t kLaunchQueue = 1024;
   struct Launch {
@@ -86,10 +87,10 @@ class HeldFrees {
   std::deque<Launch> launches_;
 };
 
-/// A queue of DeepSpeed's, by which its CPU does not run ahead of more than two events.
+/// A queue of DeepSpeed's, which keeps its CPU at most two events ahead.
 class EventQueue {
  public:
-  /// Before work whose event will be recorded: the CPU waits for the oldest of three.
+  /// Before work that records an event: the CPU waits for the oldest of three.
   template <class Sink>
   void limit(HeldFrees<Sink>& held) {
     while (!events_.empty() && held.order().is_finished(events_.front())) events_.pop_front();

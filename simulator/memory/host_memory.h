@@ -17,7 +17,7 @@ namespace fsdp::simulator {
 /// the devices are the CPU, whose memory is the device's.
 std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout);
 
-/// Pinned memory of the rank that the layout is seen from: its shards and their gradients, in blocks.
+/// Pinned memory of the layout's rank: its shards and their gradients, in blocks.
 Bytes pinned_memory(const Plan& plan, const Layout& layout);
 
 /// Bytes of the block that PyTorch's pinned memory allocator gives for a request: the next power of two.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Listeners of the memory walk: a plain count, the caching allocator, or the one that finds out what is alive at the
+// Listeners of the memory walk: a plain count, the caching allocator, or the one that finds the live tensors at the
 // peak. All have the same four calls.
 
 #include <algorithm>
@@ -20,11 +20,11 @@
 
 namespace fsdp::simulator {
 
-/// No limit: what a run would take if it could.
+/// No limit: shows the need of a run without one.
 inline constexpr Bytes kEndlessMemory{std::int64_t{1} << 50};
 
-/// Counts bytes per stream, in blocks of 512 bytes: what the allocator cannot stay below. Kept from one walk to the
-/// next for its memory.
+/// Counts bytes per stream, in blocks of 512 bytes: a lower bound for the allocator. Reused from one walk to the next
+/// for its memory.
 class LiveSink {
  public:
   /// Begins a walk.
@@ -59,7 +59,7 @@ class LiveSink {
     pool_live_[place.pool] -= place.bytes;
     place.bytes = 0;
   }
-  /// Tensors that come one after the other, with nothing that goes between them.
+  /// Consecutive allocations, with no free between them.
   void alloc_all(const PoolBytes& sums, MemoryStream stream) {
     const auto s = static_cast<std::size_t>(stream);
     live_[s] += sums.small + sums.large;
@@ -96,7 +96,7 @@ class LiveSink {
   }
   void mark() {}
   void collective() {}
-  /// One pool's memory before it and another one's after it were never reserved together.
+  /// Memory of one pool before this and of another after it was never reserved at the same time.
   void empty_cache() {
     before_ = std::max(before_, sum_of_peaks());
     pool_peaks_before_.push_back(pool_peak_);
@@ -104,16 +104,16 @@ class LiveSink {
     pool_peak_ = pool_live_;
   }
 
-  /// Allocations and runs of tapes in all walks so far, which is what the walks cost.
+  /// Allocations and runs of tapes in all walks so far: a measure of their cost.
   std::int64_t num_events() const { return num_events_; }
 
-  /// No allocator lives in less, however often it gives back its cache.
+  /// No allocator needs less, however often it returns its cache.
   Bytes allocated_lower_bound() const { return Bytes(all_peak_); }
 
   /// No allocator that keeps its cache reserves less: memory of one stream's pool never serves another.
   Bytes reserved_lower_bound() const { return Bytes(std::max(before_, sum_of_peaks())); }
 
-  /// The same for an allocator of plain segments, where small and large requests have pools of their own.
+  /// The same for an allocator of plain segments, with separate pools for small and large requests.
   Bytes pools_lower_bound() const {
     std::int64_t most = std::accumulate(pool_peak_.begin(), pool_peak_.end(), std::int64_t{0});
     for (const OfPools& before : pool_peaks_before_) {
@@ -122,7 +122,7 @@ class LiveSink {
     return Bytes(most);
   }
 
-  /// The same, each pool made of whole segments.
+  /// The same, with each pool in whole segments.
   Bytes segments_lower_bound(Bytes large_segment) const {
     std::int64_t most = sum_of_segments(pool_peak_, large_segment);
     for (const OfPools& before : pool_peaks_before_) most = std::max(most, sum_of_segments(before, large_segment));
@@ -133,7 +133,7 @@ class LiveSink {
   using OfPools = std::array<std::int64_t, std::size_t{2} * kNumMemoryStreams>;
   struct Place {
     std::int64_t bytes = 0;
-    std::uint32_t walk = 0;  // In which it was made.
+    std::uint32_t walk = 0;  // The walk that made it.
     std::uint32_t pool = 0;
   };
 
@@ -162,15 +162,15 @@ class LiveSink {
   std::int64_t all_peak_ = 0;
   OfPools pool_live_{};
   OfPools pool_peak_{};
-  std::int64_t before_ = 0;                 // The most of the peaks' sums before the cache was emptied.
+  std::int64_t before_ = 0;                 // The maximum of the peaks' sums before the cache was emptied.
   std::vector<OfPools> pool_peaks_before_;  // Peaks of the pools, each time.
 };
 
 /// Feeds the caching allocator and counts live bytes beside it.
 class AllocatorSink {
  public:
-  /// The walk ends when more than `enough` bytes are reserved. An allocator that progresses on demand gets memory that
-  /// another stream uses back when the CPU has waited for it.
+  /// The walk ends if more than `enough` bytes are reserved. An allocator with OnDemand progress recovers memory that
+  /// another stream uses after the CPU has waited for it.
   AllocatorSink(int num_ids, CachingAllocator& allocator, Bytes enough = kEndlessMemory, bool holds = false)
       : bytes_(static_cast<std::size_t>(num_ids), 0), allocator_(allocator), enough_(enough), holds_(holds) {}
 
@@ -187,9 +187,9 @@ class AllocatorSink {
     live_ -= bytes_[id];
     allocator_.free(static_cast<AllocationId>(id));
   }
-  /// Whether memory that another stream uses comes back late.
+  /// True if memory that another stream uses returns late.
   bool holds() const { return holds_; }
-  /// The other stream is past it at `ticket`.
+  /// The other stream passes its use at `ticket`.
   void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
     if (holds_ && bytes_[id] > 0) {
       allocator_.record_stream(static_cast<AllocationId>(id), static_cast<AllocatorStream>(stream));
@@ -197,7 +197,7 @@ class AllocatorSink {
     }
     free(id);
   }
-  /// The CPU knows that a stream is past `ticket`.
+  /// The CPU knows that a stream has passed `ticket`.
   void reach(MemoryStream stream, std::int64_t ticket) {
     Events& events = events_[static_cast<std::size_t>(stream)];
     while (!events.tickets.empty() && events.tickets.front() <= ticket) {
@@ -211,7 +211,7 @@ class AllocatorSink {
   void empty_cache() { allocator_.empty_cache(); }
 
   bool has_enough() const { return has_failed_ || allocator_.reserved_bytes() > enough_; }
-  /// Whether a device with a limit ran out of memory: the walk is over then.
+  /// True if a device with a limit ran out of memory, which ends the walk.
   bool has_failed() const { return has_failed_; }
   std::int64_t num_requests() const { return num_requests_; }
   Bytes live() const { return Bytes(live_); }
@@ -234,13 +234,13 @@ class AllocatorSink {
   bool holds_;
   bool has_failed_ = false;
   struct Events {
-    std::deque<std::int64_t> tickets;  // Tickets of those that are not done.
+    std::deque<std::int64_t> tickets;  // Tickets of unfinished ones.
     std::int64_t num_done = 0;
   };
   std::array<Events, kNumMemoryStreams> events_;
 };
 
-/// Finds the moment of the highest live bytes, and replays up to a moment to see who is alive.
+/// Finds the moment of the highest live bytes, and replays up to a moment to list the live tensors.
 class PeakSink {
  public:
   explicit PeakSink(int num_ids, std::int64_t stop_after = -1)
@@ -270,19 +270,19 @@ class PeakSink {
     bytes_[slot] = 0;
     ++num_events_;
   }
-  /// An action of the schedule begins.
+  /// Marks the start of an action of the schedule.
   void mark() {
     ++num_marks_;
     most_from_mark_.push_back(live_);
   }
-  /// A collective is called.
+  /// Marks the call of a collective.
   void collective() { live_at_collective_.push_back(live_by_category_); }
   void empty_cache() {}
 
   std::int64_t peak_event() const { return peak_event_; }
   std::int64_t peak_mark() const { return peak_mark_; }
   int peak_id() const { return peak_id_; }
-  /// [actions] The most that was live from the begin of each to the begin of the next.
+  /// [actions] The maximum of live bytes from the start of each to the start of the next.
   const std::vector<std::int64_t>& most_from_mark() const { return most_from_mark_; }
   const std::vector<BytesByCategory>& live_at_collective() const { return live_at_collective_; }
   std::int64_t bytes_of(int id) const { return bytes_[id]; }
@@ -318,7 +318,7 @@ struct MemoryEvent {
   bool operator==(const MemoryEvent&) const = default;
 };
 
-/// Writes everything down.
+/// Records everything.
 class TraceSink {
  public:
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {

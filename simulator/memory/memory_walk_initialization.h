@@ -9,7 +9,7 @@
 
 namespace fsdp::simulator {
 
-/// A parameter as the model makes it, whole. Freed by whoever cuts it.
+/// A whole parameter from the model. The code that shards it frees it.
 template <class Sink>
 void make_original_parameter(const WalkInput& in, Sink& sink, int parameter) {
   const std::int64_t elements = num_elements(in.index->model->parameters[parameter].shape);
@@ -29,7 +29,7 @@ inline std::int64_t elements_of_parameter(const WalkInput& in, int parameter) {
   return shard == of_unit.end() ? 0 : shard->local_elements;
 }
 
-/// Bytes of a buffer on the device. A copy of a parameter is made of what the rank has of it, and lies where that does.
+/// Bytes of a buffer on the device. A copy of a parameter has the size and place of the rank's part.
 inline std::int64_t bytes_of_buffer(const WalkInput& in, const Buffer& buffer) {
   if (buffer.copy_of < 0) return num_elements(buffer.shape) * size_of(buffer.dtype).count();
   if (in.plan->cpu_offload) return 0;

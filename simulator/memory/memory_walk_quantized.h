@@ -4,14 +4,14 @@
 //
 // A gather with qwZ (zero_quantized_weights):
 //
-//   send   the output of the gather, a byte an element; the rank's parts in one piece where they are several; the same
-//          in fp16 where they are not; scales and integers of the rank; the scales of all
-//   wait   what the rank has sent goes; what has come, in fp16; of several parameters each is cut out of it, and cast
-//          where it is computed with in another dtype. For one parameter it is cast as it is, or is the parameter
-//   drop   the output, its scales and what was made of them
+//   send   the output of the gather, a byte an element; the rank's parts in one piece if there are several; the same
+//          in fp16 if they have another dtype; scales and integers of the rank; the scales of all
+//   wait   frees the rank's sent data; the received data in fp16; cuts each of several parameters out of it, and casts
+//          it if it is computed with in another dtype. A single parameter is cast directly, or is the received data
+//   drop   the output, its scales and everything made of them
 //
-// NCCL's work holds what a rank has sent until somebody waits for it. PyTorch's watchdog may see earlier that it has
-// ended; on the stub GPU, where it ends at once, it does within a tenth of a second.
+// NCCL's work holds the sent data until something waits for it. PyTorch's watchdog may notice its end earlier; on the
+// stub GPU, where it ends at once, that takes less than a tenth of a second.
 //
 // A bucket with qgZ (zero_quantized_gradients) over several nodes, one gradient after the other: scales and integers of
 // 4 bits, the same again for what the GPUs of a node send; scales and integers of their sums, the same again for what
@@ -144,7 +144,7 @@ class QuantizedReductions {
     }
   }
 
-  /// In what order the collectives of one kind run.
+  /// Groups of collectives that run in order.
   enum class Communicator { Ranks, Node, Nodes };
 
   void drop_parts() {
@@ -152,7 +152,7 @@ class QuantizedReductions {
   }
 
  private:
-  // As they stand in `SingleTensor`, twice.
+  // In the order of `SingleTensor`, twice.
   enum class Role {
     Scales,
     Integers,
@@ -216,7 +216,7 @@ class QuantizedReductions {
     make_next(Role::Half, kHalf * gradient.elements / in_.gpus_per_node);
   }
 
-  // Python's sum, which begins with a zero of its own, and a division.
+  // Python's sum, which starts with a zero of its own, and a division.
   void add_up(const GradientExchange& gradient) {
     const std::int64_t nodes = in_.layout->zero.ranks / in_.gpus_per_node;
     const std::int64_t bytes = kHalf * gradient.elements / in_.layout->zero.ranks;
@@ -231,7 +231,7 @@ class QuantizedReductions {
     sink_.free(in_.ids->of(sum_of(nodes - 1)));
   }
 
-  // As it is: in place where nothing is padded.
+  // Without quantization: in place if nothing is padded.
   void scatter(const GradientExchange& gradient) {
     const int p = gradient.parameter;
     const std::int64_t padding = gradient.elements - num_elements(in_.index->model->parameters[p].shape);
@@ -249,7 +249,7 @@ class QuantizedReductions {
   const WalkInput& in_;
   Sink& sink_;
   MemoryStream stream_;
-  bool is_other_ = false;   // Which of two sets of tensors the last gradient has.
+  bool is_other_ = false;   // Which of two sets of tensors the last gradient uses.
   std::vector<int> parts_;  // Parameters, in the order in which they were reduced.
 };
 

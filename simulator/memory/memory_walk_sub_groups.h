@@ -1,7 +1,7 @@
 #pragma once
 
 // Memory of ZeRO-3's optimizer for each sub-group that it updates on the device: a copy in its own dtype, moments, and
-// beside a part of the optimizer on the host gradients.
+// gradients if a part of the optimizer is on the host.
 //
 // Sources: deepspeed/runtime/zero/stage3.py (_create_fp32_partitions, initialize_optimizer_states), DeepSpeed 0.19.8.
 
@@ -25,7 +25,7 @@ class SubGroups {
 
   void make_masters() {
     std::int64_t largest = 0;
-    // The cast gradients are cloned, and go when the next sub-group has been cast.
+    // The cast gradients are cloned, and freed after the next sub-group has been cast.
     const auto cast_of = [](std::size_t g) { return g % 2 == 0 ? SingleTensor::ZeroGrad32 : SingleTensor::ZeroGrad; };
     const bool casts = buffer().dtype != zero_master_dtype(*in_.plan);
     const std::size_t groups = size_on_device();

@@ -3,8 +3,8 @@
 // Parts of ZeRO-3's walk for plans with offload: the optimizer of the sub-groups on the device, and gradients that wait
 // there for the optimizer if a drive has the rest.
 //
-// With the optimizer on a drive each part of a gradient is cast to fp32 on the device, and the parts of a bucket live
-// until the last of them is there. Then whole pieces of files are copied away. A part with a remainder, or one that is
+// With the optimizer on a drive, each part of a gradient is cast to fp32 on the device, and the parts of a bucket live
+// until the last of them is ready. Then whole pieces of files are copied away. A part with a remainder, or one that is
 // too small for a file, stays until its sub-group is updated.
 //
 // Sources: deepspeed/runtime/zero/stage3.py (partition_grads, _offload_grad_partition_at_boundary),
@@ -35,7 +35,7 @@ class SecondOptimizer {
     made_ = SingleTensor::ZeroNorm;
   }
 
-  /// The first sub-group that it updates takes the place of what it was made with.
+  /// The first sub-group that it updates replaces its initial tensor.
   void drop_first() {
     if (!has_it_) return;
     has_it_ = false;
@@ -49,7 +49,7 @@ class SecondOptimizer {
   bool has_it_ = false;
 };
 
-/// Gradients of what a drive has, on the device.
+/// Gradients on the device for the part of the optimizer on a drive.
 template <class Sink>
 class DriveGradients {
  public:
@@ -66,16 +66,16 @@ class DriveGradients {
     }
   }
 
-  /// The parameter's gradient goes to the drive, by a tensor of its own.
+  /// True if the parameter's gradient goes to the drive, through a tensor of its own.
   bool takes(int p) const { return !waits_for_.empty() && waits_for_[p] >= 0; }
 
-  /// For so many elements, in the dtype of what the optimizer updates.
+  /// For `elements`, in the dtype of the optimizer's copy.
   void take(int p, std::int64_t elements, MemoryStream stream) {
     sink_.alloc(in_.ids->of(ParameterTensor::DriveGrad, p), 4 * elements, stream, MemoryCategory::ShardedGrad);
     bucket_.push_back({p, elements});
   }
 
-  /// All gradients of a bucket are there. Returns whether some of it was copied to the host, which the CPU waits for.
+  /// All gradients of a bucket are ready. Returns true if some were copied to the host, for which the CPU waits.
   bool write() {
     bool writes = false;
     for (const auto& [p, elements] : bucket_) {
@@ -105,7 +105,7 @@ class DriveGradients {
 
   const WalkInput& in_;
   Sink& sink_;
-  std::vector<int> waits_for_;  // [num parameters] Sub-group; -1: its gradient is not on the drive.
+  std::vector<int> waits_for_;  // [num parameters] Sub-group. -1 if its gradient is not on the drive.
   std::vector<Part> bucket_;
   std::vector<int> waiting_;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 // Listens to the memory walk for the peaks of live, allocated and reserved bytes, through a pool for each stream and
-// size class: for every answer under the settings that people use, and for searches, which ask it of hundreds of plans.
+// size class: for every answer under common settings, and for searches, which walk hundreds of plans.
 
 #include <algorithm>
 #include <array>
@@ -20,11 +20,11 @@
 
 namespace fsdp::simulator {
 
-/// Feeds a pool for each stream and size class. Kept from one walk to the next for its memory.
+/// Feeds a pool for each stream and size class. Reused from one walk to the next for its memory.
 class PoolSink {
  public:
-  /// Begins a walk, which ends when more than `enough` bytes are reserved. REQUIRES: pools_suffice(settings).
-  /// With `holds`, memory that another stream uses comes back when the CPU has waited for it; else at once.
+  /// Starts a walk, which ends if more than `enough` bytes are reserved. REQUIRES: pools_suffice(settings). With
+  /// `holds`, memory that another stream uses returns after the CPU has waited for it; otherwise immediately.
   void reset(int num_ids, const AllocatorSettings& settings, Bytes enough, bool holds = false) {
     if (places_.size() < static_cast<std::size_t>(num_ids)) places_.resize(static_cast<std::size_t>(num_ids));
     ++walk_;
@@ -61,7 +61,7 @@ class PoolSink {
     pools_[static_cast<std::size_t>(place.pool)].free(place.block);
     place.block = nullptr;
   }
-  /// `count` tensors of so many bytes each, one after the other, which go together. All of them have one number.
+  /// `count` tensors of this size, one after the other, which are freed together. All of them have one number.
   void alloc_alike(int id, std::int64_t count, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
     if (count == 1) return alloc(id, bytes, stream, category);
     if (bytes == 0) return;
@@ -81,7 +81,7 @@ class PoolSink {
     for (const SegmentPool::Block* block : run.blocks) allocated_ += block->size;
     most_allocated_ = std::max(most_allocated_, allocated_);
   }
-  /// Memory of alloc_alike.
+  /// Frees memory of alloc_alike.
   void free_alike(int id) {
     Place& place = places_[id];
     if (place.pool >= 0 || place.block == nullptr || place.walk != walk_) return free(id);
@@ -95,9 +95,9 @@ class PoolSink {
     unused_runs_.push_back(number);
     place.block = nullptr;
   }
-  /// Whether memory that another stream uses comes back late.
+  /// True if memory that another stream uses returns late.
   bool holds() const { return holds_; }
-  /// The other stream is past it at `ticket`.
+  /// The other stream passes its use at `ticket`.
   void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
     Place& place = places_[id];
     if (!holds_ || place.block == nullptr || place.walk != walk_) return free(id);
@@ -105,7 +105,7 @@ class PoolSink {
     held_[static_cast<std::size_t>(stream)].push_back({ticket, place});
     place.block = nullptr;
   }
-  /// The CPU knows that a stream is past `ticket`.
+  /// The CPU knows that a stream has passed `ticket`.
   void reach(MemoryStream stream, std::int64_t ticket) {
     std::deque<Held>& held = held_[static_cast<std::size_t>(stream)];
     for (; !held.empty() && held.front().ticket <= ticket; held.pop_front()) {
@@ -125,11 +125,11 @@ class PoolSink {
   }
 
   bool has_enough() const { return reserved_ > enough_; }
-  /// The most since the walk began or reset_peak() was called.
+  /// The maximum since the walk began or reset_peak() was called.
   Bytes peak_reserved() const { return Bytes(std::max(most_, reserved_)); }
   Bytes peak_allocated() const { return Bytes(most_allocated_); }
   Bytes peak_live() const { return Bytes(most_live_); }
-  /// Requests of all walks so far, which is what the walks cost.
+  /// Requests of all walks so far: a measure of their cost.
   std::int64_t num_requests() const { return num_requests_; }
   void reset_peak() {
     most_ = 0;
@@ -141,10 +141,10 @@ class PoolSink {
   struct Place {
     SegmentPool::Block* block = nullptr;  // For a run, its first one.
     std::int64_t bytes = 0;
-    std::uint32_t walk = 0;  // In which it was made.
-    std::int32_t pool = 0;   // Below 0: -1 - the number of a run.
+    std::uint32_t walk = 0;  // The walk that made it.
+    std::int32_t pool = 0;   // Negative: -1 - the number of a run.
   };
-  /// Tensors that came together.
+  /// Tensors that were allocated together.
   struct Run {
     std::int32_t pool = 0;
     std::vector<SegmentPool::Block*> blocks;
@@ -155,7 +155,7 @@ class PoolSink {
     Place place;
   };
 
-  static constexpr std::int64_t kAlikeInARequest = 8;  // They are served faster together.
+  static constexpr std::int64_t kAlikeInARequest = 8;  // As many, served together, cost one request.
 
   static int pool_of(std::int64_t size, MemoryStream stream) {
     return 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
@@ -174,7 +174,7 @@ class PoolSink {
     return static_cast<std::int32_t>(num_runs_++);
   }
 
-  // It is no longer the program's.
+  // The program no longer holds it.
   void give_up(const Place& place) {
     live_ -= place.bytes;
     allocated_ -= place.block->size;
@@ -204,7 +204,7 @@ class PoolSink {
   std::int64_t enough_ = kEndlessMemory.count();
 };
 
-/// A sink that takes equal tensors together, one number for all of them.
+/// A sink that takes equal tensors together, with one number for all.
 template <class Sink>
 concept TakesAlike = requires(Sink& sink) {
   sink.free_alike(0);

@@ -1,7 +1,7 @@
 #pragma once
 
 // The work that the CPU knows to be finished if it never waits longer than it must: the latest time at which memory
-// that another stream uses comes back.
+// that another stream uses returns.
 
 #include <array>
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace fsdp::simulator {
 
-/// Streams, what each of them waits for, and how far the CPU has waited. The GPU is taken to do nothing before somebody
-/// waits for it: the extreme that `STUB_GPU_EVENTS=hold` has for the real PyTorch.
+/// Streams, their dependencies, and how far the CPU has waited. We assume that the GPU does nothing before something
+/// waits for it: the extreme that `STUB_GPU_EVENTS=hold` is for the real PyTorch.
 class StreamOrder {
  public:
   /// A place in a stream.
   struct Mark {
     MemoryStream stream = MemoryStream::Compute;
-    std::int64_t ticket = 0;  ///< 0: its beginning.
+    std::int64_t ticket = 0;  ///< 0 for its beginning.
   };
 
-  /// One more piece of work at the end of a stream.
+  /// Appends work to a stream.
   Mark submit(MemoryStream stream) { return {stream, ++at(stream).submitted}; }
 
   /// New work of `stream` starts after the mark.
@@ -30,11 +30,11 @@ class StreamOrder {
     Stream& waiting = at(stream);
     waiting.dependencies.push_back({++waiting.submitted, mark});
   }
-  /// ... and after all that another stream has been given.
+  /// ... and after all current work of another stream.
   void wait(MemoryStream stream, MemoryStream other) { wait(stream, {other, at(other).submitted}); }
 
-  /// A collective: those of one communicator run in the order in which they were issued, whatever their streams
-  /// (ncclLaunchPrepare in NCCL's enqueue.cc). Returns its end.
+  /// A collective: those of one communicator run in the order of issue, on any streams (ncclLaunchPrepare in NCCL's
+  /// enqueue.cc). Returns its end.
   Mark collective(MemoryStream stream, int communicator) {
     Mark& last = last_collective_[static_cast<std::size_t>(communicator)];
     wait(stream, last);
@@ -42,7 +42,7 @@ class StreamOrder {
     return last;
   }
 
-  /// The CPU waits for the mark, and so for all that it had to wait for.
+  /// The CPU waits for the mark, and so for all work that the mark depends on.
   void finish(const Mark& first) {
     std::vector<Mark> open{first};
     while (!open.empty()) {
@@ -68,12 +68,12 @@ class StreamOrder {
 
   bool is_finished(const Mark& mark) const { return mark.ticket <= waited_for(mark.stream); }
 
-  /// The last of a stream's marks that the CPU has waited for.
+  /// The latest mark of a stream that the CPU has waited for.
   std::int64_t waited_for(MemoryStream stream) const { return streams_[static_cast<std::size_t>(stream)].waited_for; }
 
  private:
   struct Dependency {
-    std::int64_t ticket = 0;  // For the stream that waits.
+    std::int64_t ticket = 0;  // In the waiting stream.
     Mark on;
   };
   struct Stream {

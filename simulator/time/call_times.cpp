@@ -1,17 +1,17 @@
-// How long the ops of a call take.
+// Durations of the ops of a call.
 //
-// On a machine that was measured an op takes what it took there: the table of its work (core/plan/workload.h), log-log
-// between sizes. Beyond the measured sizes the time of the nearest one grows as the roofline does between the two: its
-// traffic and its FLOPs with the size, its kernels' floors not at all,
+// On a measured machine, an op takes its measured time: the table of its work (core/plan/workload.h), log-log between
+// sizes. Beyond the measured sizes, the time of the nearest one grows as the roofline does between the two: its traffic
+// and FLOPs with the size, its kernels' floors not at all,
 //
 //   t(s) = t(s0) f(s) / f(s0),   f(s0) = floors + (f(s) - floors) s0 / s.
 //
-// An op that was not measured takes what the roofline says. On a CPU an op's time is the computing thread's, which
+// An op without a measurement takes the roofline's time. On a CPU, an op's time is that of the computing thread, which
 // issues nothing ahead; on a GPU the host takes the measured time of a launch for each kernel.
 //
 // Sources: core/cluster/machine_tables.h, simulator/time/roofline.cpp.
 //
-// Not modeled: that recomputed ops build their graph in one piece.
+// Not modeled: recomputed ops build their graph in one piece.
 
 #include <algorithm>
 

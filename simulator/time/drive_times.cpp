@@ -6,14 +6,14 @@
 //   max(U, W/B) + R/B         with pipeline_write,
 //   max(U, R/B + W/B)         with both.
 //
-// A gradient is written on the stream of its reduction, which the backward goes on beside. A part of a parameter is
-// read before it is gathered; what is read ahead is under way while others are used, and takes nothing.
+// A gradient is written on the stream of its reduction, beside the backward. A part of a parameter is read before it is
+// gathered; reads ahead run beside the use of others, and take no time.
 //
 // Sources: deepspeed/runtime/swap_tensor/partitioned_optimizer_swapper.py, pipelined_optimizer_swapper.py
 // (swap_in_optimizer_state, swap_out_optimizer_state), DeepSpeed 0.19.8.
 //
-// Not modeled: the first sub-group of a pipeline, which nothing is computed beside; a drive that reads faster than it
-// writes; what many small requests take; drives that slow down when they are written to for long.
+// Not modeled: the first sub-group of a pipeline, which has no compute beside it; a drive that reads faster than it
+// writes; the cost of many small requests; drives that slow down under long writes.
 
 #include "simulator/time/drive_times.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Time of an NVMe drive in a step. drive_times.cpp says how it is waited for.
+// Time of an NVMe drive in a step. drive_times.cpp explains who waits for it.
 
 #include "core/base/units.h"
 #include "core/plan/plan.h"
@@ -9,13 +9,13 @@
 
 namespace fsdp::simulator {
 
-/// The optimizer's turn, of which the host computes for `updating`. `drive`: the rank's share of its node's drives.
+/// The optimizer's turn, `updating` of which the host computes. `drive`: the rank's share of its node's drives.
 Seconds with_drive(Seconds updating, const Layout& layout, const Plan& plan, BytesPerSecond drive);
 
-/// A bucket's gradients on their way to the drive, as the mean of all micro-batches.
+/// Time to write a bucket's gradients to the drive, as the mean of all micro-batches.
 Seconds gradient_write_time(const GradientBucket& bucket, const Layout& layout, const Plan& plan, BytesPerSecond drive);
 
-/// A group's parts on their way from the drive, before they are gathered.
+/// Time to read a group's parts from the drive, before they are gathered.
 Seconds parameter_read_time(const ParameterGroup& group, const Plan& plan, BytesPerSecond drive);
 
 }  // namespace fsdp::simulator

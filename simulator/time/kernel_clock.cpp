@@ -1,15 +1,15 @@
-// One kernel on the clock.
+// The time of one kernel.
 //
-// In a training step a product of f FLOPs takes f / (peak * share) and the floor of a kernel, as the roofline has it:
-// its share is one for all shapes. By itself it takes what was measured of its shape on such a card, f / (peak *
-// share(m, n, k)), where somebody measured it in 16 bits; the tables are of bf16, and fp16 runs on the same units at
-// the same rate. Elsewhere the share of training stands in, which is the slower one.
+// In a training step, a product of f FLOPs takes f / (peak * share) plus the floor of a kernel, as in the roofline: its
+// share is one for all shapes. Alone, it takes the measured time of its shape on such a card, f / (peak * share(m, n,
+// k)), if there is a measurement in 16 bits; the tables are of bf16, and fp16 runs on the same units at the same rate.
+// Without one, we use the share of training, which is slower.
 //
-// Under a causal mask half of the scores are counted, which is what the kernels compute. The roofline counts all of
-// them, as PyTorch's FLOP counter does, and its share of attention is of that.
+// Under a causal mask half of the scores count, because kernels compute only these. The roofline counts all of them, as
+// PyTorch's FLOP counter does, and so does its share of attention.
 //
-// The band of what was measured is what nine of ten held-back shapes keep, and at least a tenth: so much do
-// measurements of one shape on one card differ between programs.
+// The band of a measurement is that of nine of ten held-back shapes, and at least a tenth: measurements of one shape on
+// one card differ that much between programs.
 //
 // Sources: core/cluster/measurements.h, simulator/time/roofline.cpp.
 //

@@ -1,6 +1,6 @@
 #pragma once
 
-// How long one product or one forward pass of attention takes on a card: by itself, and in a training step.
+// The time of one product or one forward pass of attention on a card: alone, and in a training step.
 
 #include <cstdint>
 #include <string>
@@ -30,15 +30,15 @@ struct AttentionShape {
 struct TimedKernel {
   Seconds time{0};
   UncertaintyBand band;
-  std::string source;  ///< One sentence: where it comes from.
+  std::string source;  ///< One sentence: the source of the time.
 
   bool operator==(const TimedKernel&) const = default;
 };
 
 struct KernelClock {
   Flops work{0};        ///< Under a causal mask half of the scores.
-  TimedKernel alone;    ///< Over and over again, as benchmarks run it.
-  TimedKernel in_step;  ///< In eager training, as a prediction of a step takes it.
+  TimedKernel alone;    ///< In a loop, as in benchmarks.
+  TimedKernel in_step;  ///< In eager training, as in a prediction of a step.
 
   bool operator==(const KernelClock&) const = default;
 };
@@ -46,7 +46,7 @@ struct KernelClock {
 /// A product of a (m, k) and a (k, n) matrix. REQUIRES: the card has a rate for the dtype; sizes of at least 1.
 KernelClock clock_product(const Gpu& gpu, Dtype dtype, bool as_tf32, const ProductShape& shape);
 
-/// The forward pass of fused attention. REQUIRES: as above, of a dtype with 16 bits.
+/// The forward pass of fused attention. REQUIRES: as above, and a 16-bit dtype.
 KernelClock clock_attention(const Gpu& gpu, Dtype dtype, const AttentionShape& shape);
 
 }  // namespace fsdp::simulator

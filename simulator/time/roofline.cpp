@@ -4,38 +4,36 @@
 // everything else moves bytes: each kernel reads its inputs and writes its outputs once, at a share of the memory
 // bandwidth. Each kernel has a floor of about 2 us.
 //
-// The shares are those of eager training, not of a benchmark. They were fitted to published training steps (docs/
-// accuracy.md) for each card that has such steps, and other cards borrow those of their architecture. One large
-// product in a benchmark reaches a quarter more on H100: clocks fall under load, many shapes tile badly, and eager
-// kernels leave gaps, all of which is in the shares. Attention on A100 reaches 0.6 of the peak (189 of 312 TFLOPS
-// forward and backward with heads of 128 and a causal mask), on H100 FlashAttention-2 reaches 0.34 (335 of 989).
+// The shares are those of eager training, not of a benchmark. We fitted them to published training steps
+// (docs/accuracy.md) for each card with such steps; other cards use those of their architecture. One large product in a
+// benchmark reaches a quarter more on H100: clocks fall under load, many shapes tile badly, and eager kernels leave
+// gaps, and the shares include all of that. Attention on A100 reaches 0.6 of the peak (189 of 312 TFLOPS forward and
+// backward with heads of 128 and a causal mask), on H100 FlashAttention-2 reaches 0.34 (335 of 989).
 //
-// The share of products is that of large ones. Where somebody measured many shapes on the card in 16 bits, a product
-// takes longer by the share that large ones reached there over the share that its own shape did: 64 rows with a 4096 x
-// 4096 matrix reach a fifth of it on H100. A batch of products counts as one with the rows of all of them. On a card
-// without tables all shapes are alike.
+// The share of products is that of large ones. If the card has measurements of many shapes in 16 bits, a product takes
+// longer by the measured share of large ones over that of its own shape: 64 rows with a 4096 x 4096 matrix reach a
+// fifth of it on H100. A batch of products counts as one with the rows of all of them. On a card without tables all
+// shapes are alike.
 //
-// float32 convolutions run as TF32 where there is one, as PyTorch's defaults say; float32 products do not. An op that
-// was recorded under autocast runs at the rates of the dtype that it computed in, and moves the bytes that it was seen
-// to.
+// float32 convolutions run as TF32 if the card has it, by PyTorch's defaults; float32 products do not. An op recorded
+// under autocast runs at the rates of the dtype that it computed in, and moves the recorded bytes.
 //
-// Over several nodes all wait for the slowest (core/cluster/node_spread.cpp), on which everything takes longer.
+// On several nodes, all wait for the slowest (core/cluster/node_spread.cpp), on which everything takes longer.
 //
-// The shares of one card do not hold in each precision, and a card that borrows them is a little faster or slower than
-// they say. So a card has a pace in 16 bits and one in TF32, by which all of its kernels take longer, and a share of
-// its own for products in fp32. They come from steps of BERT on that card and from products that were measured on it;
-// cards of which neither is published have the pace of their kind (docs/accuracy.md, "Cards").
+// The shares of one card do not hold in each precision, and a card that borrows them is a little faster or slower. So a
+// card has a pace in 16 bits and one in TF32, by which all of its kernels take longer, and a share of its own for
+// products in fp32. They come from steps of BERT on that card and from measured products; cards without published ones
+// use the pace of their kind (docs/accuracy.md, "Cards").
 //
-// The band is that of the published steps: nine in ten lie inside. Half of the sources find it, the other half check it
-// (tests/accuracy/published_runs_test.py). That of a card whose steps were looked at, or those of cards of its kind, is
-// its `time_spread` (tests/accuracy/cards_test.py). Any other has a band that is wider by what borrowing costs where it
-// can be measured: H100 predicted with the shares of A100, and the other way around.
+// The band is that of the published steps: nine in ten lie inside. Half of the sources determine it, and the other half
+// check it (tests/accuracy/published_runs_test.py). For a card with known steps, its own or those of its kind, it is
+// `time_spread` (tests/accuracy/cards_test.py). For any other the band is wider by the measured error of borrowing:
+// H100 predicted with the shares of A100, and vice versa.
 //
 // Sources: Williams et al., "Roofline", CACM 2009; Dao, "FlashAttention-2", 2023, figures 5 and 7, for attention; the
 // cluster files for every other share; aten/src/ATen/Context.h, allow_tf32_cudnn and float32_matmul_precision.
 //
-// Not modeled: wave quantization between the shapes that were measured, L2 reuse, slow-down while collectives run
-// beside.
+// Not modeled: wave quantization between the measured shapes, L2 reuse, slowdown while collectives run.
 
 #include "simulator/time/roofline.h"
 
@@ -52,7 +50,7 @@ bool has_16_bits(Dtype dtype) {
   return dtype == Dtype::BFloat16 || dtype == Dtype::Float16;
 }
 
-/// Whether products in a dtype run as TF32: bf16 without hardware for it runs at the rate of fp32.
+/// True if products in a dtype run as TF32. bf16 without hardware for it runs at the rate of fp32.
 bool runs_as_tf32(const Gpu& gpu, Dtype dtype, bool is_allowed) {
   return dtype == Dtype::Float32 && is_allowed && gpu.tf32.has_value();
 }
@@ -62,7 +60,7 @@ double pace_of(const Gpu& gpu, Dtype dtype, bool allow_tf32) {
   return runs_as_tf32(gpu, dtype, allow_tf32) && gpu.pace_tf32 ? gpu.pace_tf32->value : 1;
 }
 
-/// The share that products of a dtype reach: without tensor cores a share of its own.
+/// The share of products in a dtype. Without tensor cores it is a separate one.
 double share_of_products(const Gpu& gpu, Dtype dtype, bool allow_tf32) {
   const bool on_tensor_cores =
       runs_as_tf32(gpu, dtype, allow_tf32) || (has_16_bits(dtype) && peak_rate(gpu, dtype).has_value());
@@ -121,7 +119,7 @@ ComputeCosts compute_costs(const Cluster& cluster, Dtype activation, const Imple
 
 namespace {
 
-// Extra work of products over large ones of as many FLOPs, as FLOPs of these.
+// Extra work of products in comparison with large ones of as many FLOPs, in FLOPs of these.
 double lost_to_shapes(const OpWork::Part& part, const ComputeCosts& costs) {
   const Measurements* tables = costs.measured.get();
   if (tables == nullptr) return 0;

@@ -10,11 +10,11 @@ namespace fsdp::simulator {
 
 class SharedWire {
  public:
-  /// `has_two`: reduce-scatters have a communicator of their own. Else the one there is has the wire for itself.
+  /// `has_two`: reduce-scatters have a communicator of their own. If false, the only one has the whole wire.
   explicit SharedWire(bool has_two) : has_two_(has_two) {}
 
-  /// Has a collective run on a communicator, whose end becomes its own: when it is ready and the one before it is done.
-  /// Its time beyond the latency follows that of the last one on the wire.
+  /// Runs a collective on a communicator, and sets `communicator` to its end. It starts when it is ready and the one
+  /// before it is done. Its time beyond the latency follows that of the latest one on the wire.
   void occupy(Seconds& communicator, Seconds ready, Seconds duration, Seconds latency) {
     communicator = std::max(communicator, ready) + duration;
     if (!has_two_) return;

@@ -1,10 +1,10 @@
-// A tensor that leaves a call in another memory order than that of its shape (heads last, channel by channel) is one
-// for the calls that read it, whose kernels then copy it or choose other ways; so is a gradient on its way back. When
-// settings are seen for the first time, the calls are gone through once in forward order, writing each out for the
-// orders in which its inputs come, and once backwards, recording a tape for the orders in which its gradients come.
-// Layers that get the same share a tape, so that this costs a few tapes and not one for each layer.
+// If a tensor leaves a call in another memory order than that of its shape (heads last, channel by channel), the
+// kernels that read it copy it or choose another algorithm; the same holds for a gradient on its way back. When
+// settings are new, we go through the calls once in forward order, expanding each for the orders of its inputs, and
+// once backward, recording a tape for the orders of its gradients. Layers with the same orders share a tape, so this
+// needs a few tapes instead of one per layer.
 //
-// Not modeled: that checkpointing could change the order of a gradient (it does not, in any rule).
+// Not modeled: checkpointing could change the order of a gradient (it does not, in any rule).
 
 #include "simulator/time/tape_library.h"
 
@@ -34,7 +34,7 @@ TapeContext context_of(const ModelIndex& index, int c) {
   return context;
 }
 
-// The strides of a tensor, empty where they are those of its shape.
+// The strides of a tensor. Empty if they are those of its shape.
 Shape out_of_order(const Shape& shape, const Shape& strides) {
   return strides.size() != shape.size() || is_dense(shape, strides) ? Shape{} : strides;
 }
@@ -81,7 +81,7 @@ void TapeLibrary::lay_out(Shelf& shelf) {
   const Model& model = *index_.model;
   std::vector<const Program*> programs;
   std::vector<Shape> strides(model.values.size());
-  // Inputs that the root casts, in its forward, and what takes its dtype from them.
+  // Inputs that the root casts in its forward, and the values that derive their dtype from them.
   std::vector<std::optional<Dtype>> dtypes(model.values.size());
   std::vector<bool> is_cast(model.values.size(), false);
   for (std::size_t i = 0; i < shelf.settings.cast_inputs.size(); ++i) {
@@ -107,7 +107,7 @@ void TapeLibrary::lay_out(Shelf& shelf) {
       if (declared && *declared != made) dtypes[call.outputs[o]] = made;
     }
   }
-  // Among several gradients of a value, the one that comes first decides.
+  // The first of several gradients of a value decides.
   std::vector<Shape> of_grads(model.values.size());
   std::vector<bool> has_grad(model.values.size(), false);
   shelf.kind_of_call.resize(model.calls.size());

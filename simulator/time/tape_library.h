@@ -1,7 +1,7 @@
 #pragma once
 
-// The tapes of a model: recorded once for each kind of call, shared by all its layers, kept between predictions.
-// tape_library.cpp says how the memory order of tensors passes from call to call.
+// The tapes of a model: recorded once for each kind of call, shared by all its layers, and reused between predictions.
+// tape_library.cpp explains how the memory order of tensors passes from call to call.
 
 #include <map>
 #include <memory>
@@ -22,17 +22,17 @@ namespace fsdp::simulator {
 struct TimedTape {
   Tape tape;
   CallTimes times;
-  std::optional<Error> refusal;  ///< PyTorch would not run the call as the runtime asks.
+  std::optional<Error> refusal;  ///< The reason why PyTorch would not run the call with the requested implementation.
 };
 
-/// The inputs of tapes beside the call and its checkpoint mode.
+/// The inputs of tapes other than the call and its checkpoint mode.
 struct TapeSettings {
   OpRuleContext rules;
-  Checkpointing checkpointing;  ///< Without entries. Its kept ops matter only to tapes of selective checkpointing.
+  Checkpointing checkpointing;  ///< Without entries. Its saved ops matter only to tapes of selective checkpointing.
   ComputeCosts costs;
   const KernelWorkspaces* workspaces = nullptr;  ///< For a CPU. REQUIRES: it outlives the library.
-  std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.
-  std::vector<Dtype> parameter_dtypes = {};      ///< [num parameters] Where each read makes a copy; else empty.
+  std::vector<bool> cast_inputs;                 ///< [num inputs] True if the root casts it to the activations' dtype.
+  std::vector<Dtype> parameter_dtypes = {};      ///< [num parameters] If each read makes a copy; otherwise empty.
   KeptWorkspaces kept_workspaces = {};
 
   bool operator==(const TapeSettings&) const = default;
@@ -42,12 +42,12 @@ class TapeLibrary {
  public:
   explicit TapeLibrary(const ModelIndex& index);
 
-  /// The tapes of settings that differ in nothing but what selective checkpointing keeps, for the library's life.
+  /// The tapes of settings that differ only in what selective checkpointing saves. Valid for the library's life.
   class Shelf;
   Shelf& shelf(const TapeSettings& settings);
 
-  /// The tape of a call with FSDP2's hooks inside it, where selective checkpointing keeps what `kept` says. Stays where
-  /// it is for the library's life.
+  /// The tape of a call with FSDP2's hooks inside it, if selective checkpointing saves the ops of `kept`. Valid for the
+  /// library's life.
   const TimedTape& tape(const Shelf& shelf, const Checkpointing& kept, int call, CheckpointMode mode,
                         const std::vector<Span>& hooks = {});
   const TimedTape& tape(const TapeSettings& settings, int call, CheckpointMode mode,
@@ -62,8 +62,8 @@ class TapeLibrary {
   struct Program {
     int block = 0;
     std::vector<Shape> input_strides;                // [num inputs]
-    std::vector<std::optional<Dtype>> input_dtypes;  // [num inputs] Where they are not those of the block.
-    std::vector<Dtype> parameter_dtypes;             // [num parameters] Where each read makes a copy.
+    std::vector<std::optional<Dtype>> input_dtypes;  // [num inputs] Those that differ from the block's.
+    std::vector<Dtype> parameter_dtypes;             // [num parameters] If each read makes a copy.
     KernelProgram program;
   };
   struct Recorded {
@@ -73,7 +73,7 @@ class TapeLibrary {
     std::vector<Span> hooks;
     std::unique_ptr<TimedTape> tape;
   };
-  /// Calls alike in all that their tapes depend on.
+  /// Calls that are equal in everything that their tapes depend on.
   struct Kind {
     int call_class = 0;
     const Program* program = nullptr;
