@@ -1,7 +1,7 @@
 #pragma once
 
-// The part of the memory walk that replays the tapes of the calls and keeps count of what passes between them: values
-// that several calls use, and their gradients.
+// The part of the memory walk that replays the tapes of the calls and tracks the values that pass between them, and
+// their gradients.
 
 #include <algorithm>
 #include <cstdint>
@@ -40,9 +40,9 @@ class CallWalk {
     for (const HeldArgument& held : in_.index->held_arguments) ++consumers_[held.value];
   }
 
-  /// Called before each op of a call that may run again, and after them all.
+  /// Called before each op of a call that may run again, and after all of them.
   void on_rerun(std::function<void(int call, int op)> act) { on_rerun_ = std::move(act); }
-  /// Called with each parameter, of the model, that a call which ran again has saved and is done with.
+  /// Called with each model parameter that a recomputed call has saved and no longer needs.
   void on_released(std::function<void(int)> act) { on_released_ = std::move(act); }
 
   void load_inputs() {
@@ -64,7 +64,7 @@ class CallWalk {
     must_enter_root_ = !cast_of_value_.empty();
   }
 
-  /// The root casts what it gets before its all-gather; its arguments live until its forward returns.
+  /// The root casts its inputs before its all-gather; its arguments live until its forward returns.
   void enter_root() {
     if (!must_enter_root_) return;
     must_enter_root_ = false;
@@ -87,7 +87,7 @@ class CallWalk {
     const Tape& tape = tape_of(step.call);
     const std::int32_t first = tape.forward_of_op[step.op_begin].first;
     const std::int32_t last = tape.forward_of_op[step.op_end - 1].last;
-    // An input that is handed out as it is must not go with the call's own reference.
+    // An input that is also an output must outlive the call's own reference.
     if (step.op_begin == 0) publish_outputs(step.call, tape, Storage::Kind::Input);
     play(tape.forward, {first, last}, tape.forward_runs, step.call);
     if (static_cast<std::size_t>(step.op_end) == tape.forward_of_op.size())
@@ -119,7 +119,7 @@ class CallWalk {
     grads_.reach(backward_position_);
   }
 
-  /// The post-backward hook of a unit runs: those of units inside it have.
+  /// The post-backward hook of a unit runs, after those of units inside it.
   void begin_hook(int unit) {
     if (is_backward_) grads_.reach_inside(unit, backward_position_);
   }
@@ -156,7 +156,7 @@ class CallWalk {
     grads_.begin(loss(), id);
   }
 
-  /// The root's results have output_dtype. Other units return that of activations, which check() sees to.
+  /// The root's results have output_dtype. Other units return that of activations, which check() enforces.
   std::int64_t returned_loss_bytes() const {
     const std::optional<Dtype>& output = in_.plan->mixed_precision.output_dtype;
     const bool is_returned = model_.calls.empty() || model_.calls.back().module >= 0;
@@ -174,13 +174,13 @@ class CallWalk {
     return 4;
   }
 
-  /// Autograd has returned; what the script holds is still there.
+  /// Autograd has returned; tensors that the script holds still exist.
   void drop_loss_gradient() {
     if (std::exchange(has_loss_gradient_, false)) sink_.free(in_.ids->of(SingleTensor::LossGrad));
   }
 
-  /// After backward: the loss and gradients of values that nothing waits for. Tensors that variables of the script hold
-  /// stay until the last backward of the step has ended, and some of it until they get another value.
+  /// After backward: frees the loss and gradients of values that nothing waits for. Tensors that variables of the
+  /// script hold stay until the last backward of the step has ended, and some until the variable is reassigned.
   void end_backward() {
     drop_loss_gradient();
     if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
@@ -203,19 +203,19 @@ class CallWalk {
     return value == model_.loss || std::any_of(model_.passes.begin(), model_.passes.end(), begins);
   }
 
-  /// A tensor that a variable of the script holds until the next micro-batch gives it another value. The tensor that
-  /// was held stays where it lies, so that the next one has another id: the two take turns.
+  /// A tensor that a variable of the script holds until the next micro-batch reassigns it. The held tensor keeps its
+  /// place, so the next one has another id: the two alternate.
   struct Carried {
     int own = -1;    // Its id, and
-    int other = -1;  // the one that takes turns with it. Without an own one it is made when the backward has ended.
+    int other = -1;  // the one that alternates with it. Without an own one it is made after the backward.
     std::int64_t bytes = 0;
     bool is_swapped = false;
-    int left = -1;  // That of the micro-batch before, where it is still there.
+    int left = -1;  // That of the micro-batch before, if it still exists.
   };
 
   static int current(const Carried& carried) { return carried.is_swapped ? carried.other : carried.own; }
 
-  // `held`: the tensor, if the event before held it. It goes no longer at the end of the backward.
+  // `held`: the tensor, if the event before held it. The end of the backward no longer frees it.
   void carry(int held, int other, std::int64_t bytes) {
     if (num_carried_ == carried_.size()) carried_.push_back({.own = held, .other = other, .bytes = bytes});
     if (carried_[num_carried_++].own >= 0) unused_.pop_back();
@@ -265,7 +265,7 @@ class CallWalk {
   }
   bool is_cast(int value) const { return !cast_of_value_.empty() && cast_of_value_[value] >= 0; }
 
-  // Where an input of a call lies.
+  // The storage of a call's input.
   int storage_of_input(const Call& call, int input) const {
     const int value = call.inputs[input];
     return call.module >= 0 && is_cast(value) ? cast_of_value_[value] : storage_of_value_[value];
@@ -277,7 +277,7 @@ class CallWalk {
     if (id >= 0 && --refs_[id] == 0) sink_.free(id);
   }
 
-  // Modules above several calls whose forward is over lose their arguments.
+  // Modules around several calls whose forward is over release their arguments.
   void return_from_modules(int position) {
     const std::vector<HeldArgument>& held = in_.index->held_arguments;
     for (; next_held_ < held.size() && held[next_held_].end <= position; ++next_held_) {
@@ -329,7 +329,7 @@ class CallWalk {
     }
   }
 
-  // Position of the op whose backward has an event.
+  // Position of the op whose backward contains an event.
   int position_in_backward(int c, std::int32_t event) const {
     const std::vector<Tape::Range>& of_op = tape_of(c).backward_of_op;
     const auto behind =
@@ -346,7 +346,7 @@ class CallWalk {
     return true;
   }
 
-  // A sink that only counts takes events in runs, and then all of them: it does not see single tensors come or go.
+  // A sink that only counts takes all events in runs: it does not see single tensors.
   void play(const std::vector<TapeEvent>& events, Tape::Range range, const Tape::RunsOfPieces& runs, int c) {
     if constexpr (requires { sink_.play(TapeRun{}); }) {
       const Tape::Range& all = runs.front().of;
@@ -438,9 +438,9 @@ class CallWalk {
     }
   }
 
-  // A call of cuBLASLt goes through a handle of cuBLAS, which brings its workspace along where that is kept.
+  // A call of cuBLASLt goes through a handle of cuBLAS, which also allocates its workspace if it is kept.
   void workspace(bool lt) {
-    if (in_.cublas_workspace == Bytes(0)) return;  // CPU: there is no cuBLAS.
+    if (in_.cublas_workspace == Bytes(0)) return;  // The CPU has no cuBLAS.
     const Quirks& quirks = in_.plan->runtime.quirks;
     switch (quirks.cublas_workspaces) {
       case CublasWorkspaces::Kept:
@@ -487,12 +487,12 @@ class CallWalk {
   std::vector<int> storage_of_value_;  // [num values]
   ValueGradWalk<Sink> grads_;
   std::vector<int> consumers_;        // [num values]
-  std::vector<int> cast_of_value_;    // [num values] What the root makes of it, or -1; empty where it casts nothing.
+  std::vector<int> cast_of_value_;    // [num values] The root's cast of it, or -1. Empty if the root casts nothing.
   std::vector<int> readers_of_cast_;  // [num inputs] Calls inside the root.
   std::vector<int> unused_;
-  std::vector<Carried> carried_;  // In the order in which a micro-batch comes by them.
+  std::vector<Carried> carried_;  // In a micro-batch's order.
   std::size_t num_carried_ = 0;   // In this micro-batch.
-  int last_held_ = -1;            // By HoldOwn, by the id that it has without turns.
+  int last_held_ = -1;            // By HoldOwn: its id without alternation.
   bool has_workspace_[4] = {};
   bool has_inputs_ = false;
   bool must_enter_root_ = false;
@@ -501,10 +501,10 @@ class CallWalk {
   bool is_backward_ = false;
   bool has_loss_gradient_ = false;
   int current_call_ = -1;
-  int backward_position_ = 0;  // Ops at and after it have had their backward.
+  int backward_position_ = 0;  // Ops from this one on have had their backward.
   int turn_ = 0;
-  int pass_ = 0;               // In Model::passes.
-  std::size_t next_held_ = 0;  // Index in the arguments that modules above several calls hold.
+  int pass_ = 0;               // An index of Model::passes.
+  std::size_t next_held_ = 0;  // Index of the arguments that modules around several calls hold.
 };
 
 }  // namespace fsdp::simulator

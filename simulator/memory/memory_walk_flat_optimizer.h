@@ -1,8 +1,8 @@
 #pragma once
 
-// Temporaries of torch.optim's implementations while they update one flat fp32 tensor, as ZeRO has it
-// (memory_walk_optimizer.h has them for many), and what DeepSpeed makes to take the norm of a gradient that it sends to
-// the host, and to look for overflows of fp16.
+// Temporaries of torch.optim's implementations while they update one flat fp32 tensor, as in ZeRO
+// (memory_walk_optimizer.h has them for many), and DeepSpeed's temporaries for the norm of a gradient that it sends to
+// the host, and for overflow checks of fp16.
 //
 // Sources: torch/optim/{adam,adamw,sgd}.py, aten/src/ATen/native/cuda/Reduce.cuh, torch 2.11.
 
@@ -17,7 +17,7 @@
 
 namespace fsdp::simulator {
 
-/// `bytes`: of the tensor. All of it is gone at the end.
+/// `bytes`: of the tensor. Frees everything at the end.
 template <class Sink>
 void make_flat_optimizer_temporaries(const WalkInput& in, Sink& sink, std::int64_t bytes) {
   const Optimizer& optimizer = in.plan->optimizer;
@@ -39,7 +39,7 @@ void make_flat_optimizer_temporaries(const WalkInput& in, Sink& sink, std::int64
   if (decays && is_loop) drop(ZeroGrad);
 }
 
-/// torch.isinf and torch.isnan of so many elements: their magnitudes, and a byte for each.
+/// torch.isinf and torch.isnan of `elements`: their magnitudes, and a byte for each.
 template <class Sink>
 void look_for_overflows(const WalkInput& in, Sink& sink, std::int64_t elements, std::int64_t size,
                         MemoryStream stream) {
@@ -53,7 +53,7 @@ void look_for_overflows(const WalkInput& in, Sink& sink, std::int64_t elements, 
   sink.free(flags);
 }
 
-/// A gradient of `p` in fp64, and its norm, which is the one thing that stays: in the place of an optimizer temporary.
+/// A gradient of `p` in fp64, and its norm, which alone stays, as an optimizer temporary.
 template <class Sink>
 void make_norm_in_fp64(const WalkInput& in, Sink& sink, int p, std::int64_t elements, MemoryStream stream) {
   constexpr std::int64_t kSize = 8;

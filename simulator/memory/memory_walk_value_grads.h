@@ -1,14 +1,14 @@
 #pragma once
 
-// The part of the memory walk that knows the gradients of values that pass between calls.
+// The part of the memory walk for the gradients of values that pass between calls.
 //
-// Each call that reads a value has one or more gradients for it. They meet where autograd collects what goes into one
-// node: before the call that made the value. The module of a unit has a collector of its own for each of its
-// arguments, FSDP2's post-backward hook, which is a node: what the calls inside have for an argument is summed there,
-// and goes on, as one, when the unit has been reduced. That is another order where several calls read a value, or ops
-// inside and outside of a unit within one call. Gradients made within the call are on its tape (`TapeContext::hooks`).
+// Each call that reads a value has one or more gradients for it. Autograd sums them where it collects the inputs of a
+// node: before the call that made the value. The module of a unit has a collector of its own for each of its arguments,
+// FSDP2's post-backward hook, which is a node: it sums the gradients of the calls inside for an argument, and passes
+// the sum on after the unit has been reduced. That changes the order if several calls read a value, or ops inside and
+// outside a unit within one call. Gradients made within the call are on its tape (`TapeContext::hooks`).
 //
-// A gradient is added to the existing one in place, if nobody else owns that one and it is no view; otherwise the sum
+// A gradient is added to the existing one in place, if nothing else owns that one and it is no view; otherwise the sum
 // is a new tensor.
 //
 // Sources: torch/csrc/autograd/input_buffer.cpp, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py
@@ -52,10 +52,10 @@ class ValueGradWalk {
     add_to(waiting_for(call, input, position), model_.calls[call].inputs[input], {id, is_view});
   }
 
-  /// The op of a call at a position has used up what there is of the gradient of the call's input.
+  /// The op of a call at a position has used up the gradient of the call's input so far.
   void release_input(int call, int input, int position) { drop(waiting_for(call, input, position)); }
 
-  /// The gradient of output `output` is one of input `input`, too: of the op at a position.
+  /// The gradient of output `output` is also one of input `input`, from the op at a position.
   void forward(int call, int output, int input, int position, bool is_view) {
     const Grad grad = grads_[model_.calls[call].outputs[output]];
     if (grad.id < 0) return;
@@ -66,14 +66,14 @@ class ValueGradWalk {
   /// The gradient of output `output` of a call has been used.
   void release(int call, int output) { drop(grads_[model_.calls[call].outputs[output]]); }
 
-  /// The walk has done what comes at and after a position, the hooks of units included.
+  /// The walk has completed everything at and after a position, including the hooks of units.
   void reach(int position) {
     for (Collector& collector : collectors_) {
       if (collector.grad.id >= 0 && position <= collector.first_position) hand_on(collector);
     }
   }
 
-  /// The same, of the hooks of units inside a unit: its own runs now.
+  /// The same for the hooks of units inside a unit: its own runs now.
   void reach_inside(int unit, int position) {
     for (Collector& collector : collectors_) {
       if (collector.grad.id < 0 || position > collector.first_position || collector.unit == unit) continue;
@@ -85,7 +85,7 @@ class ValueGradWalk {
     }
   }
 
-  /// After the backward nothing waits any more.
+  /// After the backward nothing waits.
   void end_backward() {
     for (Collector& collector : collectors_) drop(collector.grad);
     for (Grad& grad : grads_) drop(grad);
@@ -101,13 +101,13 @@ class ValueGradWalk {
     int value = 0;
     int begin = 0;  // Positions of the pass.
     int end = 0;
-    int first_position = 0;  // The first of them that has a backward.
+    int first_position = 0;  // The first of them with a backward.
     int unit = 0;
-    int outer = -1;  // For the unit around it; after this one in the list, or none.
+    int outer = -1;  // For the unit around it: a later index of the list, or -1.
     Grad grad = {};
   };
 
-  // Where the gradients meet that ops at a position have for an input of their call.
+  // The sum of the gradients that ops at a position have for an input of their call.
   Grad& waiting_for(int call, int input, int position) {
     const int value = model_.calls[call].inputs[input];
     const int collector = collectors_.empty() ? -1 : innermost(position, value);
@@ -119,8 +119,8 @@ class ValueGradWalk {
     add_to(outside, collector.value, std::exchange(collector.grad, {}));
   }
 
-  // Collectors for values that have several gradients, from several calls or from ops inside and outside of a unit
-  // within one. Inner units come before outer ones.
+  // Makes collectors for values with several gradients, from several calls or from ops inside and outside a unit within
+  // one. Inner units come before outer ones.
   void find_shared_values() {
     const std::vector<HookedPass> passes = hooked_passes(*in_.index, *in_.layout);
     const std::vector<bool> is_parted = calls_parted_by(passes);
@@ -154,7 +154,7 @@ class ValueGradWalk {
     for (std::size_t i = 0; i < collectors_.size(); ++i) find_outer(i);
   }
 
-  // [num calls] A pass with a hook holds some of the call's ops and not all.
+  // [num calls] True if a pass with a hook contains some but not all of the call's ops.
   std::vector<bool> calls_parted_by(const std::vector<HookedPass>& passes) const {
     const std::vector<int>& begins = in_.index->call_begin;
     std::vector<bool> is_parted(model_.calls.size(), false);
@@ -165,7 +165,7 @@ class ValueGradWalk {
     return is_parted;
   }
 
-  // The positions of the ops of a call that read its input; its first where none does and the input is handed on.
+  // The positions of the ops of a call that read its input; its first if none does and the input is passed on.
   std::vector<int> reading_positions(int call, int input) const {
     const std::vector<Op>& ops = model_.blocks[model_.calls[call].block].ops;
     const int begin = in_.index->call_begin[call];
@@ -182,7 +182,7 @@ class ValueGradWalk {
     const int maker = in_.index->made_at[value];
     for (const auto& [pass, unit] : passes) {
       if (position < pass.begin || position >= pass.end || maker >= pass.begin) continue;
-      // Clang 14 takes no structured binding without a name of its own.
+      // Clang 14 requires a name for a captured structured binding.
       const auto is_same = [value, &pass = pass](const Collector& other) {
         return other.value == value && other.begin == pass.begin && other.end == pass.end;
       };
@@ -229,7 +229,7 @@ class ValueGradWalk {
     }
   }
 
-  // Before the maker, in a unit and in a unit inside it there can be one at a time.
+  // Before the maker, in a unit, and in a unit inside it there can be one at a time.
   int free_sum(int value) const {
     int which = 0;
     while (which + 1 < kNumGradSums && refs_[in_.ids->grad_sum(value, which)] > 0) ++which;
@@ -247,7 +247,7 @@ class ValueGradWalk {
   RefCounts& refs_;
   std::vector<Grad> grads_;  // [num values]
   std::vector<Collector> collectors_;
-  std::vector<bool> is_shared_;  // [num values] Several calls have gradients for it; empty where none is.
+  std::vector<bool> is_shared_;  // [num values] True if several calls have gradients for it. Empty if none is shared.
 };
 
 }  // namespace fsdp::simulator
