@@ -87,7 +87,7 @@ void read_machine(const CommandLine& line, const Output& output, CalibrationRequ
   }
   request.on_gpus = device ? *device == "cuda" : names_gpu;
   if (request.on_gpus && !names_gpu) {
-    reader.fail(Option::Device, "Nothing says which GPUs these are.", "Write --gpu NAME, or --cluster FILE.");
+    reader.fail(Option::Device, "It is unknown which GPUs these are.", "Write --gpu NAME, or --cluster FILE.");
   }
   if (!request.on_gpus && names_gpu) {
     reader.fail(line.has(Option::GpuName) ? Option::GpuName : Option::ClusterFile,
@@ -102,7 +102,7 @@ void read_machine(const CommandLine& line, const Output& output, CalibrationRequ
   }
   if (request.on_gpus && ranks > gpus_here) {
     reader.fail(Option::Gpus, fmt::format("This machine has {}.", text::counted(gpus_here, "GPU")),
-                "Calibrate where the GPUs are.");
+                "Calibrate on the GPUs' machine.");
   }
   request.ranks = numbers_of_ranks(ranks);
   if (request.on_gpus && names_gpu && errors.empty()) {
@@ -141,7 +141,7 @@ std::optional<CalibrationRequest> read_request_to_calibrate(const CommandLine& l
   if (const auto file = line.value(Option::Output); file && *file != "-") {
     request.file = *file;
   } else {
-    errors.push_back({std::string(flag_of(Option::Output)), "The file is missing: what is measured is a cluster file.",
+    errors.push_back({std::string(flag_of(Option::Output)), "The file is missing: the result is a cluster file.",
                       "Write -o cluster.json."});
   }
   read_work(line, output, request, errors);
@@ -195,8 +195,7 @@ text::Document answer_of(const CalibrationRequest& request, const runs::Calibrat
   if (!is_whole) {
     document.push_back(
         text::Entry{.label = "more",
-                    .lines = {fmt::format("The same command goes on where this one ended ({}); --seconds says "
-                                          "for how long",
+                    .lines = {fmt::format("The same command resumes where this one ended ({}); --seconds sets its time",
                                           request.settings.partial)}});
   }
   document.push_back(text::Entry{

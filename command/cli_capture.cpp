@@ -71,7 +71,7 @@ std::optional<Capture> read_capture(const CommandLine& line, const std::string& 
   if (capture.batch_words && !line.has(Option::Batches)) {
     reader.fail(Option::BatchOption, "There are no batches for it.", "Add --batches 1,2,4,8.");
   } else if (!capture.batch_words && line.has(Option::Batches)) {
-    reader.fail(Option::Batches, "It is not known how the script is told its batch.",
+    reader.fail(Option::Batches, "It is not known which option sets the script's batch.",
                 "Add --batch-option '--batch-size {}', with the script's own option.");
   }
   if (line.script.empty()) {
@@ -113,7 +113,7 @@ Errors check_batches(const Capture& capture, const ModelSpec& spec) {
     errors.push_back({std::string(flag_of(Option::BatchOption)),
                       fmt::format("With {} the script trained micro-batches of other sizes: {}.",
                                   fmt::join(*words, " "), fmt::join(seen, ", ")),
-                      "Give the option that says how many samples one GPU takes at once."});
+                      "Give the option that sets how many samples one GPU takes at once."});
   }
   return errors;
 }

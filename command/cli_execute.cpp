@@ -47,10 +47,10 @@ std::vector<std::string> left_out_on_cpus(Framework framework, std::int64_t rank
   }
   const runs::FrameworkTrainer& trainer = runs::framework_trainer(framework);
   if (trainer.makes_whole) {
-    lines.push_back(fmt::format(
-        "A prediction for CPUs has each rank make its part at once; {} makes more than that first, which is "
-        "why its initialization holds more.",
-        trainer.name));
+    lines.push_back(
+        fmt::format("A prediction for CPUs has each rank make its part at once; {} makes more than that first, so its "
+                    "initialization needs more.",
+                    trainer.name));
   }
   if (trainer.gathers_into_list) {
     lines.emplace_back(
@@ -92,7 +92,7 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
   const bool fits = request.given.file.cluster.has_value() && gpus >= ranks;
   request.on_gpus = given ? *given == "cuda" : fits;
   if (request.on_gpus && !request.given.file.cluster) {
-    reader.fail(Option::Device, "The plan says nothing about its GPUs, so that nothing can be predicted.",
+    reader.fail(Option::Device, "The plan does not name its GPUs, so nothing can be predicted.",
                 "Plan again with --gpu, or write --device cpu.");
   }
   if (!request.on_gpus) {
@@ -130,7 +130,7 @@ std::optional<Cluster> read_measured_cluster(const CommandLine& line, const std:
   const std::string place = *line.value(Option::ClusterFile);
   if (cluster->gpu.machine.empty()) {
     reader.fail(Option::ClusterFile, fmt::format("{} has no measured times.", place),
-                "Write what fsdp-plan calibrate wrote, or leave it out.");
+                "Name a file of fsdp-plan calibrate, or leave it out.");
   } else if ((cluster->gpu.compute_capability == 0) == request.on_gpus) {
     reader.fail(Option::ClusterFile,
                 fmt::format("{} is of {}, and this runs on {}.", place, cluster->gpu.name,

@@ -353,9 +353,9 @@ std::string screen() {
        {fmt::format("--for {}", choices_of(Option::For)), fmt::format("--runtime {}", choices_of(Option::Runtime)),
         fmt::format("--activation-checkpointing {}   --offload {}", choices_of(Option::Checkpoint),
                     info_of(Option::Offload).value),
-        fmt::format("--strategy {}", choices_of(Option::Strategy)), "What you leave out is searched."}},
+        fmt::format("--strategy {}", choices_of(Option::Strategy)), "Options left out are searched."}},
       {"Output", {"-o FILE   --json   --verbose   --quiet"}},
-      {"Commands", {commands_text, "fsdp-plan COMMAND --help says what one does."}}};
+      {"Commands", {commands_text, "fsdp-plan COMMAND --help describes one."}}};
   std::string text =
       "fsdp-plan: predicts the memory, traffic and step time of training with PyTorch\n"
       "FSDP2, and finds the plan that fits your GPUs.\n\n"

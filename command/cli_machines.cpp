@@ -170,7 +170,7 @@ MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
   if (objective == AskedObjective::Cost) words.objective = planner::MachineObjective::Cost;
   if (is_of_plans(line)) {
     errors.push_back({std::string(flag_of(Option::Objective)),
-                      fmt::format("\"{}\" is asked of the plans of one machine.", *line.value(Option::Objective)),
+                      fmt::format("\"{}\" applies to the plans of one machine.", *line.value(Option::Objective)),
                       "Name one machine, or write --objective time or cost."});
   }
   words.prices = prices_of(line, errors);

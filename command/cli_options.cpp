@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kCommands = {
     CommandInfo{Command::Plan, "plan", "MODEL",
                 "Find the fastest plan that fits; the default. plan -- COMMAND captures a script first."},
-    CommandInfo{Command::Simulate, "simulate", "PLAN", "Predict what the plan of a file costs."},
+    CommandInfo{Command::Simulate, "simulate", "PLAN", "Predict the costs of a plan file."},
     CommandInfo{Command::Explain, "explain", "PLAN",
                 "Show what sets a plan's peak memory, and what each suggestion would change."},
     CommandInfo{Command::Fit, "fit", "MODEL",
@@ -68,7 +68,7 @@ constexpr CommandSet kWrites = Command::Plan | Command::Explain | kRuns | kMeasu
 
 constexpr std::string_view kWork = "Model and training";
 constexpr std::string_view kMachines = "GPUs";
-constexpr std::string_view kPlan = "Trainer and plan (what you leave out is searched)";
+constexpr std::string_view kPlan = "Trainer and plan (options left out are searched)";
 constexpr std::string_view kLinks = "Links, network, host memory and drives (usual ones of the GPUs by default)";
 constexpr std::string_view kWhatIf = "What if (overrides the plan)";
 constexpr std::string_view kRehearsal = "Rehearsal";
@@ -158,7 +158,7 @@ constexpr std::array kOptions = {
         "samples a second (time), or the cheapest sample",
         Command::Plan},
     OptionInfo{Option::Price, "--price", "PRICES", "", kMachines,
-               "What an hour of one GPU costs: 1.5, or by name, L4=0.8,A10G=1.2", Command::Plan},
+               "Price of one GPU per hour: 1.5, or by name, L4=0.8,A10G=1.2", Command::Plan},
     OptionInfo{Option::Effort, "--effort", "N", "", kPlan,
                "How far a search may go: about so many seconds of a CPU, counted in work, so that one request has one "
                "answer (default: 6; 0: to its end). fit: for each machine",
@@ -170,7 +170,7 @@ constexpr std::array kOptions = {
                "Time limit of one rank, such as 90s (default: 10min)", kRuns | Command::Capture | kSearches},
     OptionInfo{Option::RecordStream, "--record-stream", "WHEN", "auto|done|hold", kRehearsal,
                "When memory that another stream used becomes free: done (at once), hold (as late as possible), auto "
-               "(both, where it matters)",
+               "(both, if it matters)",
                Command::Rehearse},
     OptionInfo{Option::Routing, "--routing", "HOW", "none|balanced", kRehearsal,
                "Expert routing: balanced, or none (all tokens to expert 0)", kScripts | kSearches},
@@ -198,7 +198,7 @@ constexpr std::array kOptions = {
                "Write every event of the allocator", Command::Rehearse},
     OptionInfo{Option::Html, "--html", "FILE", "", kRehearsal, "Write the answer as one HTML page", Command::Rehearse},
     OptionInfo{Option::Progress, "--progress", "FILE", "", kRehearsal,
-               "Write what the script is at to FILE, a line for each change", Command::Rehearse | Command::Capture},
+               "Write the script's progress to FILE, a line for each change", Command::Rehearse | Command::Capture},
     OptionInfo{Option::CompareWith, "--compare-with", "FILE", "", kRehearsal,
                "Compare with a plan, or with a report printed by --json", Command::Rehearse | Command::Clock},
     OptionInfo{Option::Tolerance, "--tolerance", "SHARE", "", kRehearsal,
@@ -206,8 +206,7 @@ constexpr std::array kOptions = {
                kRuns | Command::Run | Command::Compare},
 
     OptionInfo{Option::BatchOption, "--batch-option", "WORDS", "", kCapture,
-               "How the script is told its batch, with {} for the number: '--batch-size {}'",
-               Command::Capture | kSearches},
+               "The script's batch option, with {} for the number: '--batch-size {}'", Command::Capture | kSearches},
     OptionInfo{Option::Batches, "--batches", "LIST", "", kCapture,
                "Batches to capture, such as 1,2,4,8 (default: that of the command); a plan chooses among them",
                Command::Capture | kSearches},
@@ -226,8 +225,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::ChromeTrace, "--chrome-trace", "FILE", "", kExecution,
                "Write the measured trace of the last step, for Perfetto", Command::Execute},
     OptionInfo{Option::Calibration, "--calibration", "FILE", "", kExecution,
-               "Predict with this calibration if it exists, and update it with what this run measures",
-               Command::Execute},
+               "Predict with this calibration if it exists, and update it with this run's figures", Command::Execute},
     OptionInfo{Option::Budget, "--seconds", "N", "", kExecution,
                "Begin no measurement after so many seconds (default: 60); the same command goes on later",
                Command::Calibrate},
@@ -250,7 +248,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Shuffle, "--shuffle", "SEED", "", kExecution,
                "Shuffle the samples of --tokens in each epoch, from this seed (default: file order)", Command::Execute},
     OptionInfo{Option::DocumentEnd, "--document-end", "ID", "", kExecution,
-               "End-of-document token: what follows it is not predicted", Command::Execute},
+               "End-of-document token: the next one is not predicted", Command::Execute},
     OptionInfo{Option::EvaluateFiles, "--evaluate", "FILE...", "", kExecution,
                "Held-out token ids: print their loss, without dropout", Command::Execute, true, true},
     OptionInfo{Option::EvaluateEvery, "--evaluate-every", "N", "", kExecution,
@@ -292,7 +290,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Accumulation, "--accumulation", "HOW", "mean|sum", kTraining,
                "How gradients of micro-batches are combined (default: mean)", Command::Execute},
     OptionInfo{Option::NonfiniteLoss, "--nonfinite-loss", "WHAT", "stop|continue", kTraining,
-               "What to do when a loss is NaN or infinite (default: stop)", Command::Execute},
+               "Action if a loss is NaN or infinite (default: stop)", Command::Execute},
 
     OptionInfo{Option::DeviceMemory, "--device-memory", "SIZE", "", kReplay,
                "Device memory, such as 16G (default: that of the recording, if known)", Command::Replay},
@@ -302,7 +300,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Causal, "--causal", "", "", kClock, "Attention has a causal mask", Command::Clock},
 
     OptionInfo{Option::Output, "-o,--output", "FILE", "", kOutput,
-               "Write the plan to a file; for a rehearsal or a comparison, what --json prints", kWrites},
+               "Write the plan to a file; for a rehearsal or a comparison, the --json output", kWrites},
     OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", kWrites},
     OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", kPrintsJson},
     OptionInfo{Option::Expanded, "--expanded", "", "", kOutput, "Write every module, tensor and op of a model, as JSON",
@@ -331,15 +329,14 @@ constexpr std::array kOptions = {
         "The release of the trainer that reads the file, such as 1.12.0 of accelerate (default: the newest known)",
         Command::Export | Command::Plan},
     OptionInfo{Option::For, "--for", "TRAINER", "accelerate|trainer|torchtitan|deepspeed|fsdp2", kPlan,
-               "Search only what this trainer's configuration can say, and say what the rest would have brought",
+               "Search only plans that this trainer's configuration can express, and name the gain of the rest",
                Command::Plan},
     OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colors", CommandSet::all()},
     OptionInfo{Option::Explain, "--explain", "", "", kOutput,
                "With --wrap size:N or class:NAME: explain for each visited module why it is or is not a unit",
                Command::Plan},
     OptionInfo{Option::Time, "--time", "", "", kOutput,
-               "Where the time of a step goes: the waits that cost most, and what would shorten each",
-               Command::Explain},
+               "The time of a step: the waits that cost most, and changes that shorten each", Command::Explain},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Print more: all terms, sources and plans of the front",
                kAnswers},
     OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only",
@@ -380,9 +377,8 @@ constexpr std::array kCommandWords = {
                   "Processes to measure with, one for each GPU: 1, 2, 4, ... up to N (default: the GPUs of "
                   "this machine, or 2)"}},
     CommandWords{Option::GpuName, Command::Calibrate, {kExecution, "The GPU that is here, to measure it over NCCL"}},
-    CommandWords{Option::ClusterFile,
-                 Command::Calibrate,
-                 {kExecution, "The cluster whose machine this is, to measure it over NCCL"}},
+    CommandWords{
+        Option::ClusterFile, Command::Calibrate, {kExecution, "The cluster of this machine, to measure it over NCCL"}},
     CommandWords{Option::Device,
                  Command::Calibrate,
                  {kExecution, "cpu (over Gloo) or cuda (over NCCL); default: cuda if a GPU is named"}},
@@ -400,7 +396,7 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Output, Command::Plan | Command::Explain, {kOutput, "Write the plan to a file"}},
     CommandWords{Option::Output, Command::Capture, {kOutput, "Write the model to this file"}},
     CommandWords{Option::Output, Command::Export, {kOutput, "Write to this file"}},
-    CommandWords{Option::Output, kRuns | kMeasures | Command::Compare, {kOutput, "Write what --json prints to a file"}},
+    CommandWords{Option::Output, kRuns | kMeasures | Command::Compare, {kOutput, "Write the --json output to a file"}},
     CommandWords{Option::OutputFormat,
                  Command::Replay,
                  {kOutput, "How to print the result: table (or text), json, csv, md, or trace (every request)"}},
@@ -415,7 +411,7 @@ constexpr std::array kCommandWords = {
                  {kOutput,
                   "Print everything: proof, traffic, times, faster plans that do not fit, all suggestions and "
                   "assumptions"}},
-    CommandWords{Option::Verbose, kScripts, {kOutput, "Print more, and pass on what the script prints"}},
+    CommandWords{Option::Verbose, kScripts, {kOutput, "Print more, and pass on the script's output"}},
     CommandWords{Option::Verbose,
                  Command::Execute | kMeasures | Command::Replay | Command::Compare | Command::Export,
                  {kOutput, "Say more"}},

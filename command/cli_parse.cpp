@@ -71,7 +71,7 @@ constexpr NotModeled kNotModeled[] = {
      "train.py; docs/how-to/llama-70b-qlora.md does it for QLoRA. --trainable and --freeze choose what is trained."},
     {" --gradient-checkpointing --gradient_checkpointing --grad-checkpointing --recompute --ac ",
      "Write --activation-checkpointing full; left out, it is searched."},
-    {" --fp8 --float8 --enable-float8 ", "8-bit floats are not modeled; --precision has what is."},
+    {" --fp8 --float8 --enable-float8 ", "8-bit floats are not modeled; --precision lists the rest."},
     {" --bf16 ", "Write --precision mixed (bf16 with fp32 weights) or --precision bf16 (all in bf16)."},
     {" --fp16 ", "Write --precision fp16-mixed (fp16 with fp32 weights)."},
     {" --cpu-offload --cpu_offload --offload-optimizer ", "Write --offload yes; left out, it is searched."},
@@ -79,7 +79,7 @@ constexpr NotModeled kNotModeled[] = {
      "Write --runtime zero1, zero2 or zero3, or --deepspeed FILE; of FSDP2, FULL_SHARD is like ZeRO-3, SHARD_GRAD_OP "
      "like ZeRO-2."},
     {" --compile --torch-compile --torch.compile --use-compile --inductor ",
-     "torch.compile is not predicted: what Inductor fuses is known when it has compiled. Rehearse the script, which "
+     "torch.compile is not predicted: Inductor's fusions are known after it compiles. Rehearse the script, which "
      "compiles it: fsdp-plan rehearse -- COMMAND."},
     {" --events ",
      "-o keeps a plan, and \"fsdp-plan export PLAN --to chrome -o FILE\" writes the streams of its step."},

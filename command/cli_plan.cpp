@@ -124,11 +124,11 @@ Errors check_explain(const CommandLine& line, const Output& output) {
   if (!wrap) return {};  // An error of the other choices.
   Errors errors;
   if (!planner::is_policy(*wrap)) {
-    errors.push_back({"--explain", "It says how an auto-wrap policy of PyTorch chose the units, and none does here.",
-                      "Add --wrap size:100M or --wrap class:NAME. \"fsdp-plan explain PLAN\" says what sets "
-                      "a plan's peak."});
+    errors.push_back(
+        {"--explain", "It shows how an auto-wrap policy of PyTorch chose the units, but none does here.",
+         "Add --wrap size:100M or --wrap class:NAME. \"fsdp-plan explain PLAN\" shows what sets a plan's peak."});
   }
-  if (output.quiet) errors.push_back({"--explain", "--quiet leaves out what it would say.", "Give one of the two."});
+  if (output.quiet) errors.push_back({"--explain", "--quiet leaves out its output.", "Give one of the two."});
   return errors;
 }
 

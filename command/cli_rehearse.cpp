@@ -122,7 +122,7 @@ std::optional<runs::RehearsalSettings> read_captured_script(const CommandLine& l
   CommandLine script = line;
   script.script = runs::with_batch(captured.command, captured.batch_option, batch_of(subject.applied->model));
   if (script.script.empty()) {
-    reader.fail(Option::Apply, "The capture does not say which command it was made of.",
+    reader.fail(Option::Apply, "The capture does not name the command that it was made of.",
                 "Write rehearse --apply PLAN -- COMMAND.");
     return std::nullopt;
   }
@@ -147,7 +147,7 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
     settings = read_script(line, library, places, subject, reader);
   } else {
     if (line.has(Option::Apply))
-      reader.fail(Option::Apply, "A plan already is what is rehearsed.", "Name a script, after --.");
+      reader.fail(Option::Apply, "The plan itself is rehearsed already.", "Name a script, after --.");
     subject.plan = reader.keep(read_given(line, line.arguments.front(), library));
     if (line.has(Option::CompareWith))
       reader.fail(Option::CompareWith, "A plan is compared with its own prediction.", "");

@@ -106,7 +106,7 @@ void add_calibration(text::Document& document, const Executed& executed) {
   const std::string& here = executed.workspaces.measured_on;
   if (!used.workspaces.empty() && here != used.workspaces.measured_on) {
     lines.push_back(
-        fmt::format("What its kernels take is that of {}, and this is {}.", used.workspaces.measured_on, here));
+        fmt::format("Its kernels' memory is that of {}, and this is {}.", used.workspaces.measured_on, here));
   }
   document.push_back(text::Entry{.label = "calibrated", .lines = std::move(lines)});
 }

@@ -45,7 +45,7 @@ tl::expected<std::string, Failure> trainer_text(const planner::TrainerRelease& t
     output.note(fmt::format("The closest plan needs {} (predicted); {} needs {}.", render::predicted_of(said->report),
                             given.path, render::predicted_of(prediction.report)));
     if (said->report.time.step < prediction.report.time.step) {
-      output.note(fmt::format("The closest plan is the faster one, by what it does otherwise: {}.", places_of(*said)));
+      output.note(fmt::format("The closest plan is the faster one, because it differs in: {}.", places_of(*said)));
     }
   }
   if (file) {

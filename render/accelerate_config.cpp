@@ -104,7 +104,7 @@ void add_flat(const TrainerConfig& config, std::vector<std::string>& lines) {
 std::string accelerate_yaml(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   std::vector<std::string> notes = opening_of(config, command_of(config));
-  for (std::string& line : lines_of("What this file cannot express, and the script must do:", duties_of_loop(config))) {
+  for (std::string& line : lines_of("The script must do what this file cannot express:", duties_of_loop(config))) {
     notes.push_back(std::move(line));
   }
   std::vector<std::string> lines = text::as_comments(notes);

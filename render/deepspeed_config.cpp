@@ -192,7 +192,7 @@ std::string deepspeed_json(const TrainerConfig& config) {
 std::vector<std::string> deepspeed_notes(const TrainerConfig& config) {
   std::vector<std::string> notes = {fmt::format("Predicted: {}. Start it with: {}", predicted_of(config.said.report),
                                                 torchrun_of(config, "train.py")),
-                                    "What the file cannot express, and the script must do:"};
+                                    "The script must do what the file cannot express:"};
   for (const auto& [subject, words] : duties_of_engine(config)) notes.push_back(fmt::format("{}: {}", subject, words));
   return notes;
 }

@@ -147,9 +147,8 @@ std::vector<std::string> kept_ops_code(const Plan& plan, const Model& model) {
   if (is_kept(given, OpKind::Linear)) {
     lines.emplace_back("PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)  # of linear layers");
   }
-  lines.insert(lines.end(),
-               {"", "", "def kept_ops():",
-                R"(    """What is kept of one run of a block; the rest is computed again in backward.""")"});
+  lines.insert(lines.end(), {"", "", "def kept_ops():",
+                             R"(    """Saves outputs of one run of a block; backward computes the rest again.""")"});
   if (policy.size() > 1) lines.emplace_back("    counts = {False: 0, True: 0}  # products: in forward, and run again");
   lines.insert(lines.end(), {"", "    def policy(ctx, function, *args, **kwargs):"});
   lines.insert(lines.end(), policy.begin(), policy.end());

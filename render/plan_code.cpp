@@ -215,7 +215,7 @@ class CodeWriter {
                              : "model.set_requires_gradient_sync(False) before all but the last of them");
     }
     if (plan_.optimizer.clip_grad_norm && traits_.has_flat_parameters) {
-      add(fmt::format("model.clip_grad_norm_({:g}) in front of optimizer.step()", *plan_.optimizer.clip_grad_norm));
+      add(fmt::format("model.clip_grad_norm_({:g}) before optimizer.step()", *plan_.optimizer.clip_grad_norm));
     } else if (plan_.optimizer.clip_grad_norm) {
       add(fmt::format("gradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm));
     }
@@ -453,7 +453,7 @@ class CodeWriter {
 
 Errors unsaid_of_code(const Plan& plan, const Model& model) {
   if (has_passes(model)) {
-    return {{"/model", "The script trains its models by turns, and what is written as Python is of one model.",
+    return {{"/model", "The script trains its models by turns, and the Python function is for one model.",
              "Run the plan in the script: fsdp-plan run plan.json -- python train.py."}};
   }
   if (traits_of(plan).gathers_each_read) {

@@ -16,7 +16,7 @@ Result<Framework> read_runtime(std::string_view text, std::string_view where) {
   for (const std::string_view compiler : {"torch.compile", "compile", "inductor"}) {
     if (!is_same_name(text, compiler)) continue;
     return failure(std::string(where),
-                   "torch.compile is not predicted: what Inductor fuses is known when it has compiled.",
+                   "torch.compile is not predicted: Inductor's fusions are known after it compiles.",
                    "Rehearse the script, which compiles it: fsdp-plan rehearse -- COMMAND.");
   }
   return read_name(text, kRuntimeTable, where);

@@ -55,7 +55,7 @@ text::Entry verdict_of(const runs::PlanCheck& check, const std::string& target) 
   if (!check.has_failed) {
     why = collectives != check.beyond.end()
               ? "a plan of it predicts other collectives than the script makes"
-              : fmt::format("what it predicts differs from the script itself by more than {} %",
+              : fmt::format("its prediction differs from the script itself by more than {} %",
                             100 * runs::kPlanTolerance);
   }
   return {.label = "NOT CAPTURED",

@@ -117,18 +117,18 @@ text::Entry meaning_of(const planner::FitTable& table) {
   }
   const bool some_open = any_row(table, is_row_open);
   lines.push_back(fmt::format(
-      "Each is the largest for which some FSDP2 plan fits, with expandable segments where none does without; that the "
+      "Each is the largest for which some FSDP2 plan fits, with expandable segments if none does without; that the "
       "next larger one does not is proven{}.",
       some_open ? ", but for \"or more\" and \"?\", where the question came to the limit of its work (--effort)" : ""));
   if (any_row(table, [](const planner::FitRow& row) { return row.runs_tight(); })) {
     lines.emplace_back("\"would run tight\": some plan runs, without room to spare, as far as was looked for.");
   }
   if (table.rows.size() > 1 && any_row(table, [](const planner::FitRow& row) { return row.is_offloaded; })) {
-    lines.emplace_back("Parameters stay on the GPUs, but where nothing fits so: there it is with CPU offload.");
+    lines.emplace_back("Parameters stay on the GPUs; if nothing fits so, the row has CPU offload.");
   }
   if (!table.only_captured.empty()) {
     lines.push_back(
-        fmt::format("Only micro-batches that were captured can be asked: {}.", fmt::join(table.only_captured, ", ")));
+        fmt::format("Only captured micro-batches can be planned: {}.", fmt::join(table.only_captured, ", ")));
   }
   return {.label = "figures", .lines = std::move(lines)};
 }

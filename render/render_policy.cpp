@@ -16,7 +16,7 @@ std::string rest_of(const planner::PolicyExplanation& explanation) {
   for (const std::string& name : explanation.in_root) {
     names += (names.empty() ? "" : ", ") + (name.empty() ? std::string("root") : name);
   }
-  return fmt::format("Left in the root: {} elements, what no unit holds of {}.",
+  return fmt::format("Left in the root: {} elements, which no unit holds, of {}.",
                      planner::format_elements(explanation.root_elements), names);
 }
 

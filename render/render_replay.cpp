@@ -170,7 +170,7 @@ void add_limits(text::Document& document, const ReplayAnswer& answer) {
   }
   for (const std::string& note : answer.recording.notes) lines.push_back(note);
   if (answer.answer().num_refused > 0) {
-    lines.emplace_back("What a program does after a refusal is not known; the rest of the recording was replayed.");
+    lines.emplace_back("A program's reaction to a refusal is not known; the rest of the recording was replayed.");
   }
   if (!lines.empty()) {
     document.push_back(text::Entry{.label = "limits", .lines = std::move(lines), .style = text::Style::Warning});

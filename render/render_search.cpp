@@ -187,12 +187,12 @@ void add_explanation(text::Document& document, const planner::Explanation& expla
   if (table.rows.empty()) return;
   document.push_back(std::move(table));
   const bool has_searched = std::ranges::any_of(explanation.remedies, &planner::Remedy::is_searched);
-  document.push_back(text::Entry{
-      .label = "",
-      .lines = {fmt::format(
-          "Each is this plan with one change. `fsdp-plan simulate PLAN OPTION` repeats it, where it takes the "
-          "option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less{}.",
-          has_searched ? "; \"searched\" has what it gives, where that was looked for" : "")}});
+  document.push_back(
+      text::Entry{.label = "",
+                  .lines = {fmt::format(
+                      "Each is this plan with one change. `fsdp-plan simulate PLAN OPTION` repeats it, if it takes the "
+                      "option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less{}.",
+                      has_searched ? "; \"searched\" has the result, if it was searched" : "")}});
 }
 
 text::Document document_of(const planner::SearchResult& result, const View& view, const AnswerContext& context) {

@@ -78,7 +78,7 @@ std::string cause_of(const planner::Wait& wait) {
 
 /// The change that removes the wait, with its price.
 std::string change_of(const StepReport& report, const planner::ExplainedWait& explained) {
-  if (!explained.change) return "nothing that was tried makes it shorter";
+  if (!explained.change) return "no tried change makes it shorter";
   const planner::Remedy& remedy = explained.change->remedy;
   std::string text = fmt::format("{} ({}): {} left, -{} a step", remedy.what, flags_of(remedy.change),
                                  format_time(explained.change->exposed), format_time(-remedy.delta_time));
@@ -154,10 +154,10 @@ text::Document document_of(const StepReport& report, const planner::TimeExplanat
   if (explanation.waits.empty()) {
     document.push_back(text::Entry{.label = "waits", .lines = {"The GPU waits for no collective."}});
   } else {
-    document.push_back(text::Entry{
-        .label = "note",
-        .lines = {"Each change is predicted, of this plan with nothing else changed, and may help several waits. "
-                  "Collectives are not slowed by compute beside them, nor compute by them."}});
+    document.push_back(
+        text::Entry{.label = "note",
+                    .lines = {"Each change is predicted by itself, in this plan, and may help several waits. "
+                              "Collectives are not slowed by compute beside them, nor compute by them."}});
   }
   return document;
 }

@@ -93,7 +93,7 @@ std::string torchtitan_registry(const TrainerConfig& config) {
        "        \"Write one for it: fsdp-plan export --to torchtitan --trainer-version\"", "    )", "", "",
        "def planned():", fmt::format("    config = {}()", named.config),
        fmt::format("    config.hf_assets_path = {}", text::quoted_text("./assets/hf/" + config.model.name)),
-       "    # Of its ways to attend this one runs without torch.compile.",
+       "    # This way to attend runs without torch.compile.",
        fmt::format("    config.model_spec = model_registry(\"{}\", attn_backend=\"varlen\")", named.flavor),
        "    config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))"});
   add(training_lines(config));

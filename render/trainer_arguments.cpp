@@ -173,7 +173,7 @@ std::string trainer_python(const TrainerConfig& config) {
   const bool has_keys = config.release.has_keys_of_fsdp2;
   std::vector<std::string> lines = opening_of(config, torchrun_of(config, "train.py"));
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
-  add(lines_of("What these arguments cannot express, and the script must do:", duties_of_script(config)));
+  add(lines_of("The script must do what these arguments cannot express:", duties_of_script(config)));
   lines.emplace_back("");
   lines = {text::python_docstring(lines)};
   add({"", "import os", "", "import accelerate", "import transformers"});

@@ -49,8 +49,7 @@ std::vector<std::string> opening_of(const TrainerConfig& config, const std::stri
       "    " + command, ""};
   lines.push_back(fmt::format("Predicted: {}.", predicted_of(config.said.report)));
   if (config.said.changes.empty()) return lines;
-  lines.insert(lines.end(),
-               {"", "It is the closest plan that can be expressed here. What was asked for but is not done:"});
+  lines.insert(lines.end(), {"", "It is the closest plan that can be expressed here. Requested, but not done:"});
   for (const Error& change : config.said.changes) lines.push_back(fmt::format("  {}: {}", change.where, change.what));
   return lines;
 }

@@ -194,7 +194,7 @@ Result<std::optional<MachineTables>> run_item(const CalibrationItem& item, const
   FSDP_TRY(const ExecutionOutcome outcome, execute_ranks(execution, folder, nullptr, supervision));
   interrupted_by = outcome.interrupted_by;
   if (interrupted_by != 0) return std::optional<MachineTables>();
-  if (outcome.first_failed >= 0) return failure(item.name, outcome.message, "What was measured before is kept.");
+  if (outcome.first_failed >= 0) return failure(item.name, outcome.message, "Earlier measurements are kept.");
   FSDP_TRY(MachineTables tables, read_tables(measured));
   return tables;
 }

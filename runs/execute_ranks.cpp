@@ -139,8 +139,8 @@ class RankRunner {
     const std::filesystem::space_info space = std::filesystem::space(folder_, error);
     if (error || space.available >= kRoomForWords) return {};
     return fmt::format(
-        ": the disk of {}, where its log lies, is full ({} bytes are left). Set TMPDIR, or name a folder on "
-        "another with --run-dir",
+        ": the disk of {}, which has its log, is full ({} bytes are left). Set TMPDIR, or name a folder on another "
+        "with --run-dir",
         folder_, space.available);
   }
 

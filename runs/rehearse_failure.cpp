@@ -174,10 +174,8 @@ Error explain_exception(const RehearsalRecord& record, const std::string& where)
             "Bound the loop by a number of rounds, or leave it out of the rehearsal."};
   }
   if (const std::string line = read_before(record); !line.empty()) {
-    return {
-        where, fmt::format("The script raised {}", said),
-        fmt::format("Values are not computed in a rehearsal: what {} read from the device was 0. Leave out the check.",
-                    line)};
+    return {where, fmt::format("The script raised {}", said),
+            fmt::format("A rehearsal computes no values: {} read 0 from the device. Leave out the check.", line)};
   }
   return {where, fmt::format("The script raised {}", said), ""};
 }
@@ -193,7 +191,7 @@ std::string last_words(const RankRun& run) {
   text.remove_prefix(text.rfind('\n') == std::string_view::npos ? 0 : text.rfind('\n') + 1);
   while (text.ends_with('.')) text.remove_suffix(1);
   constexpr std::size_t kMost = 200;
-  return text.empty() || text.size() > kMost ? "." : fmt::format(". It said last: {}.", text);
+  return text.empty() || text.size() > kMost ? "." : fmt::format(". Its last output: {}.", text);
 }
 
 Error explain_silence(const RankRun& run, const std::string& where) {
@@ -259,7 +257,7 @@ Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
     return {{where, fmt::format("The script ended itself with exit code {}{}", run.exit_code(), last_words(run)), ""}};
   }
   if (!run.errors.empty()) {
-    Errors errors = {{where, "What it wrote about itself cannot be read.", ""}};
+    Errors errors = {{where, "Its record of itself cannot be read.", ""}};
     append(errors, run.errors);
     return errors;
   }

@@ -139,7 +139,7 @@ void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
     if (!has(choices, choice) || is_unread(request, choice)) continue;
     const bool is_other = choice == PlanChoice::ReduceScatterBuffers ? asks_for_buffers : asks_for_a_group;
     if (!traits_of(base).has_unit_setters) {
-      fail(errors, choice, "FSDP2 alone has this setting.", "Leave it out, or plan for --runtime fsdp2.");
+      fail(errors, choice, "Only FSDP2 has this setting.", "Leave it out, or plan for --runtime fsdp2.");
     } else if (is_other && !version.has_reduce_scatter_settings && !is_unread(request, PlanChoice::Torch)) {
       fail(errors, choice, fmt::format("PyTorch {} has no such setting; 2.13 is the first that does.", version.name),
            "Leave it out, or plan for --torch 2.13 or later.");
@@ -178,7 +178,7 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   refuse(request,
          {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
           PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch},
-         "DDP keeps the whole model on each GPU: it shards, wraps and gathers nothing.", errors);
+         "DDP keeps the whole model on each GPU: it does not shard, wrap or gather.", errors);
   if (choices.cpu_offload.value_or(false)) {
     fail(errors, PlanChoice::Offload, "DDP does not offload.", std::string(kPlanForDefault));
   }
@@ -204,14 +204,13 @@ void fix_simple_fsdp(const DeepSpeedRequest& asked, const Cluster& cluster, Spac
   const PlanChoices& choices = request.choices;
   fix_mesh(asked, cluster, space, errors);
   if (has(choices, PlanChoice::Strategy) && !is_unread(request, PlanChoice::Strategy)) {
-    fail(errors, PlanChoice::Strategy,
-         "The mode of SimpleFSDP is what the mesh says: fully_shard, hybrid_shard or replicate.",
+    fail(errors, PlanChoice::Strategy, "The mesh sets the mode of SimpleFSDP: fully_shard, hybrid_shard or replicate.",
          "Write --shard or --replicate, or leave it out.");
   }
   refuse(
       request,
       {PlanChoice::Reshard, PlanChoice::Wrap, PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch},
-      "SimpleFSDP gathers each parameter when it is read: it has no units, and nothing is gathered ahead.", errors);
+      "SimpleFSDP gathers each parameter when it is read: it has no units and does not prefetch.", errors);
   if (choices.gradient_sync && *choices.gradient_sync != GradientSync::Every) {
     fail(errors, PlanChoice::GradientSync, "SimpleFSDP reduces gradients after every micro-batch.",
          std::string(kPlanForDefault));
@@ -260,8 +259,8 @@ void fix_zero(const DeepSpeedRequest& asked, const Cluster& cluster, Space& spac
   refuse(asked.request,
          {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
           PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch, PlanChoice::GradientSync},
-         stage == 3 ? "ZeRO-3 gathers parameters as its thresholds say, and reduces gradients in each micro-batch."
-                    : "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
+         stage == 3 ? "ZeRO-3 gathers parameters by its thresholds, and reduces gradients in each micro-batch."
+                    : "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage sets what is reduced when.",
          errors);
   if (choices.optimizer_states && *choices.optimizer_states != OptimizerStates::AsParameter) {
     fail(errors, PlanChoice::OptimizerStatesName,
@@ -387,9 +386,8 @@ std::optional<std::string> captured_elsewhere(const ModelSpec& spec, const Gpu& 
   const auto is_seen = [&](const std::string& name) { return is_same_gpu_name(name, seen); };
   if (is_seen(gpu.name) || std::any_of(gpu.aliases.begin(), gpu.aliases.end(), is_seen)) return std::nullopt;
   return fmt::format(
-      "The model was captured on a stub {}. Another card may choose kernels with other temporaries: --gpu says the "
-      "card "
-      "to `capture`, too.",
+      "The model was captured on a stub {}. Another card may choose kernels with other temporaries: name the card to "
+      "`capture` with --gpu, too.",
       seen);
 }
 
@@ -404,7 +402,7 @@ void check_release(const PlanRequest& request, const ResolvedRequest& resolved, 
   const auto& captured = resolved.spec.captured;
   if (captured == nullptr || captured->framework.find(version.name) != std::string::npos) return;
   fail(errors, PlanChoice::Torch,
-       fmt::format("The model was captured under {}, and its blocks are what that did.", captured->framework),
+       fmt::format("The model was captured under {}, and its blocks are a recording of that.", captured->framework),
        fmt::format("Capture it again under PyTorch {}.", version.name));
 }
 

@@ -292,7 +292,7 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   }
   if (!result || !plans.give(*result)) {
     return failure("--for", fmt::format("{} can express no plan of this request.", name_of(release)),
-                   "Leave out what fixes units, resharding or checkpointing.");
+                   "Leave out options that fix units, resharding or checkpointing.");
   }
   const bool is_time = request.space.objective == SearchObjective::Time && has_room(result->report);
   if (is_time && fastest < result->best.step.count()) {

@@ -30,8 +30,7 @@ std::optional<std::string> note_on_mixed_units(const Space& space, const Familie
                           families.num_blocks() > 1;
   const bool is_near = ratio(best.device_peak, budget_of(cluster)) < 1 + kOpenShare;
   if (!has_others || best.missing == Bytes(0) || !is_near) return std::nullopt;
-  return "Not proven: all blocks are wrapped alike in what was searched; with some whole and others cut a plan may "
-         "need 1 % less.";
+  return "Not proven: the search wraps all blocks alike; with some whole and others cut a plan may need 1 % less.";
 }
 
 }  // namespace fsdp::planner

@@ -21,8 +21,8 @@ Space checkpointable(Space space, const Model& model) {
 std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Model& model, const Space& space) {
   if (space.checkpoint) return std::nullopt;
   if (has_units_in_blocks(model, space)) {
-    return "Activation checkpointing was not searched: under FSDP1 what is trained in a block beside frozen parts is a "
-           "unit of its own, and units inside of a checkpointed block are not predicted. FSDP2 has no such units.";
+    return "Activation checkpointing was not searched: under FSDP1 the trained part of a partly frozen block is its "
+           "own unit, and units inside of a checkpointed block are not predicted. FSDP2 has no such units.";
   }
   if (spec.captured == nullptr) return std::nullopt;
   if (!space.checkpoint_ways.empty()) {

@@ -103,7 +103,7 @@ std::optional<PlanChoice> choice_of_place(std::string_view place) {
 
 std::optional<Error> offload_misfit(const OffloadChoice& choice, std::optional<Framework> framework) {
   if (!choice.to_drive || (framework && traits_of(*framework).zero_stage == 3)) return std::nullopt;
-  return Error{std::string(place_of(PlanChoice::Offload)), "ZeRO-3 alone keeps something on an NVMe drive.",
+  return Error{std::string(place_of(PlanChoice::Offload)), "Only ZeRO-3 keeps data on an NVMe drive.",
                "Write yes, or plan for --runtime zero3."};
 }
 

@@ -340,11 +340,10 @@ std::optional<Error> mixed_reshard(const Plan& plan) {
 std::optional<Error> other_reshard(const Plan& plan, const Model&) {
   if (reshard_of_every_unit(plan)) return std::nullopt;
   if (std::optional<Error> mixed = mixed_reshard(plan)) return mixed;
-  return Error{
-      "/units/reshard_after_forward",
-      "The root is treated otherwise than the units below it; accelerate treats all alike, and gathers the root "
-      "again in backward where they are resharded.",
-      "Write the same for the root into the plan, or plan with --reshard false."};
+  return Error{"/units/reshard_after_forward",
+               "The root's setting differs from the units below it; accelerate treats all alike, and gathers the root "
+               "again in backward if they are resharded.",
+               "Write the same for the root into the plan, or plan with --reshard false."};
 }
 
 std::optional<Error> other_reshard_beside_ends(const Plan& plan, const Model& model) {
@@ -387,19 +386,19 @@ std::optional<Error> other_precision(const Plan& plan, const Model& model) {
   }
   const std::string_view name = name_of(*given.param_dtype);
   if (given.param_dtype == Dtype::Float16) {
-    return Error{"/mixed_precision", "Where accelerate computes in float16, it scales the loss, which no plan knows.",
+    return Error{"/mixed_precision", "If accelerate computes in float16, it scales the loss, which no plan models.",
                  "Plan with --precision bf16 or fp32."};
   }
   if (given.reduce_dtype != given.param_dtype || given.output_dtype != given.param_dtype) {
-    return Error{"/mixed_precision",
-                 fmt::format("accelerate also reduces gradients in {0} where it computes in {0}, and casts what units "
-                             "return to it.",
-                             name),
-                 fmt::format("Write \"reduce_dtype\": \"{0}\" and \"output_dtype\": \"{0}\" into the plan.", name)};
+    return Error{
+        "/mixed_precision",
+        fmt::format(
+            "accelerate also reduces gradients in {0} if it computes in {0}, and casts the units' outputs to it.",
+            name),
+        fmt::format("Write \"reduce_dtype\": \"{0}\" and \"output_dtype\": \"{0}\" into the plan.", name)};
   }
   if (dtype_of_shards(plan, model) != Dtype::Float32) {
-    return Error{"/parameter_dtype",
-                 fmt::format("Where accelerate computes in {}, it trains float32 parameters.", name),
+    return Error{"/parameter_dtype", fmt::format("If accelerate computes in {}, it trains float32 parameters.", name),
                  "Write \"float32\" into the plan."};
   }
   return std::nullopt;
@@ -474,7 +473,7 @@ std::optional<Error> other_flat_units(const Plan& plan, const Model& model) {
   if (!policy) return other_units(plan, model);
   if (!policy->more_than) return std::nullopt;
   return Error{"/units",
-               "Of FSDP1 accelerate chooses units by class, and a module that is none has the class of a unit.",
+               "accelerate chooses FSDP1's units by class, and a module that is none has the class of a unit.",
                "Plan with --wrap blocks --wrap-ends no."};
 }
 
@@ -482,7 +481,7 @@ std::optional<Error> autocast_beside(const Plan& plan, const Model&) {
   const MixedPrecision& given = plan.mixed_precision;
   if (!given.param_dtype && !given.reduce_dtype && !plan.fsdp1.buffer_dtype) return std::nullopt;
   return Error{"/mixed_precision",
-               "Under FSDP1 accelerate runs torch.autocast beside its mixed precision, which no plan says.",
+               "Under FSDP1 accelerate runs torch.autocast beside its mixed precision, which no plan models.",
                "Plan with --precision bf16 or fp32, or write --to fsdp1."};
 }
 

@@ -14,7 +14,7 @@ namespace {
 std::optional<Error> no_zero(const Plan& plan, const Model&) {
   if (traits_of(plan).zero_stage > 0) return std::nullopt;
   return Error{"/runtime/name",
-               fmt::format("The plan is of {}, and this configuration is for DeepSpeed alone.",
+               fmt::format("The plan is for {}, but this configuration is only for DeepSpeed.",
                            name_of(kFrameworkTable, plan.runtime.framework)),
                "Plan with --runtime zero1, zero2 or zero3."};
 }

@@ -102,7 +102,7 @@ std::optional<Error> other_titan_precision(const Plan& plan, const Model& model)
   }
   return Error{
       "/mixed_precision",
-      "torchtitan computes in bfloat16 or float32, says so to each unit, and always reduces gradients in float32.",
+      "torchtitan computes in bfloat16 or float32, sets that for each unit, and always reduces gradients in float32.",
       "Plan with --precision mixed."};
 }
 

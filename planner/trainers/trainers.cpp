@@ -148,7 +148,7 @@ std::optional<Error> beyond_trainers(const Plan& plan, const Model& model) {
   }
   if (plan.optimizer.muon) {
     return Error{"/optimizer/muon",
-                 "A trainer's configuration names one optimizer, and Muon takes some of the matrices only.",
+                 "A trainer's configuration names one optimizer, but Muon updates only some of the matrices.",
                  "Run the plan in the script, or export it to fsdp2."};
   }
   return std::nullopt;

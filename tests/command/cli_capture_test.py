@@ -27,7 +27,7 @@ MISTAKES = [  # words, and all that is said
     (["-o", "x.json", "--format", "json", *SCRIPT],
      ["--format: A capture answers with the file that it writes. Write table, md or csv."]),
     (["-o", "x.json", "--batches", "1,2", *SCRIPT],
-     ["--batches: It is not known how the script is told its batch. Add --batch-option '--batch-size {}', with the script's own option."]),
+     ["--batches: It is not known which option sets the script's batch. Add --batch-option '--batch-size {}', with the script's own option."]),
     (["-o", "x.json", "--batch-option", "--bs {}", *SCRIPT],
      ["--batch-option: There are no batches for it. Add --batches 1,2,4,8."]),
     (["--gpu", "H1000", "--batches", "0,x,2", "--batch-option", "--bs", "--", "./trian.py"],
@@ -73,7 +73,7 @@ def test_each_batch_runs(tester):
     code, out, err = capture(tester, "--no-check", "--batch-option", "--seed {}", "--batches", "2,3,8")
     tester.check(code == 2 and out == "" and err.splitlines() == [
         f"error: --batch-option: With --seed {seed} the script trained micro-batches of other sizes: 1, 2, 4. "
-        "Give the option that says how many samples one GPU takes at once." for seed in (3, 8)], f"{code} {out}{err}")
+        "Give the option that sets how many samples one GPU takes at once." for seed in (3, 8)], f"{code} {out}{err}")
 
 
 def test_recorder_failure_is_reported(tester):

@@ -250,7 +250,7 @@ class ForTrainers(unittest.TestCase):
     def test_deepspeed_plans_and_others_do_not_mix(self) -> None:
         done = run("export", self.plan, "--to", "deepspeed")
         self.assertEqual((done.returncode, done.stdout), (2, b""))
-        self.assertIn(b"/runtime/name: The plan is of pytorch-fsdp2, and this configuration is for DeepSpeed alone.", done.stderr)
+        self.assertIn(b"/runtime/name: The plan is for pytorch-fsdp2, but this configuration is only for DeepSpeed.", done.stderr)
         plan = self.zero_plan("--runtime", "zero1")
         for form in ("fsdp2", "ddp", "accelerate", "trainer", "torchtitan"):
             done = run("export", plan, "--to", form)

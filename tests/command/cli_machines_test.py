@@ -63,7 +63,7 @@ def check_objectives(tester):
         tester.check(found in samples, f"{given}: a step has {found} samples.")
     tester.check(tester.run("resnet18 --gpus 2 --gpu L4 --objective tokens --batch 8 --quiet")[0] == 0, "A given batch is refused.")
     for refused, why in (
-            ("gpt2 --gpus 2 --gpu L4,A10G --objective memory", '"memory" is asked of the plans of one machine.'),
+            ("gpt2 --gpus 2 --gpu L4,A10G --objective memory", '"memory" applies to the plans of one machine.'),
             ("gpt2 --gpus 2 --mem 16G --objective tokens --runtime fsdp1,fsdp2", "Runtimes are compared by the time of a step."),
             ("gpt2 --gpus 2 --mem 16G --objective speed", 'Unknown objective "speed". Known are time, memory, cost and tokens.'),
             ("resnet18 --gpus 2 --gpu L4 --objective tokens", "The statistics of a batch norm are those of a micro-batch")):

@@ -31,7 +31,7 @@ FAILURES = {  # mode: what the message says
     "raises": "rank 0: The script raised ValueError: shapes do not match (train.py:7).",
     "lacks_in_worker": "rank 0: This Python lacks a module of the script: ModuleNotFoundError: No module named 'pandas', in a worker "
                        "of a DataLoader",
-    "checks": "what train.py:5 read from the device was 0. Leave out the check.",
+    "checks": "train.py:5 read 0 from the device. Leave out the check.",
     "endless": "rank 0, train.py:7: A loop read the same value and no answer ends it.",
     "network": "rank 0: The script needs the network: requests.exceptions.ConnectionError: HTTPSConnectionPool",
     "other_torch": "wants another torch than 2.11.0+cu130",
@@ -41,9 +41,9 @@ FAILURES = {  # mode: what the message says
     "crashes": "rank 0: It crashed: it was ended by signal 11 (Segmentation fault).",
     "killed": "rank 0: It was killed, probably because this machine ran out of memory.",
     "exits": "rank 0: It ended with exit code 64, and no Python in it reported what it did.",
-    "exits_with_record": "rank 0: The script ended itself with exit code 1. It said last: no data in /data.",
+    "exits_with_record": "rank 0: The script ended itself with exit code 1. Its last output: no data in /data.",
     "silent": "rank 0: It succeeded, but no Python in it reported what it did.",
-    "cut_record": "rank 0: What it wrote about itself cannot be read.",
+    "cut_record": "rank 0: Its record of itself cannot be read.",
     "wrong_record": "/end/why: Unknown end \"tired\".",
 }
 

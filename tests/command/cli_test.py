@@ -242,7 +242,7 @@ def test_help_names_only_options_of_the_command(tester):
     """Nobody reads about another command's options, and `help` is no model."""
     foreign = {"plan": ("rehearse also", "for a rehearsal", "replay only", "for an execution"), "simulate": ("rehears", "replay only", "execution"),
                "execute": ("Rehearsal:", "a rehearsal", "the script"), "compare": ("Rehearsal:", "a rehearsal", "plan fits"),
-               "export": ("rehears", "comparison", "what --json prints")}
+               "export": ("rehears", "comparison", "the --json output")}
     for command, words in foreign.items():
         code, out, _ = tester.run(f"{command} --help-all")
         options = out[out.index("\nUsage:"):]

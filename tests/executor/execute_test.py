@@ -133,12 +133,12 @@ class Execute(InAFolder):
         plan = Case("small", "vit_b_16", 1).write(self.folder)
         calibration = self.folder / "calibration.json"
         options = ("--steps", "1", "--calibration", str(calibration))
-        self.assertNotIn("What its kernels take", self.execute(plan, *options).stdout)
+        self.assertNotIn("Its kernels' memory", self.execute(plan, *options).stdout)
         learned = json.loads(calibration.read_text(encoding="utf-8"))
         others = {**learned["workspaces"], "measured_on": "an abacus"}
         others["calls"] = [*others["calls"], {"call": "mm bfloat16 7x7 7x7", "threads": 1, "bytes": 7}]
         calibration.write_text(json.dumps({**learned, "workspaces": others}), encoding="utf-8")
-        self.assertRegex(self.execute(plan, *options).stdout, r"(?s)What its kernels take is that of an abacus")
+        self.assertRegex(self.execute(plan, *options).stdout, r"(?s)Its kernels' memory is that of an abacus")
         self.assertEqual(json.loads(calibration.read_text(encoding="utf-8"))["workspaces"], learned["workspaces"])
 
     def test_wrong_input_is_reported_before_anything_starts(self) -> None:

@@ -320,7 +320,7 @@ TEST(Drives, AreChosenAndRefusedAsTheCommandDoes) {
   EXPECT_EQ(state.errors()[0].where, "--offload");
   const auto* problem = window.findChild<QLabel*>("problem");
   EXPECT_TRUE(problem->isVisible());
-  EXPECT_TRUE(problem->text().contains("ZeRO-3 alone")) << problem->text().toStdString();
+  EXPECT_TRUE(problem->text().contains("Only ZeRO-3")) << problem->text().toStdString();
   inputs = test::with(inputs, PlanChoice::Runtime, "zero3");
   state.change(inputs, "ZeRO-3");
   ASSERT_TRUE(wait_until_idle(state));
@@ -363,7 +363,7 @@ TEST(Drives, KeptPlanOfAnotherFrameworkCannotUseThem) {
   const Result<Plan> refused = with_choices(shown.report.plan, change, *shown.model, shown.cluster);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(to_string(refused.error().front()),
-            "--offload: ZeRO-3 alone keeps something on an NVMe drive. Write yes, or plan for --runtime zero3.");
+            "--offload: Only ZeRO-3 keeps data on an NVMe drive. Write yes, or plan for --runtime zero3.");
 }
 
 /// The share of a picture that has this color.

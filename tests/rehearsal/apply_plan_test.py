@@ -159,7 +159,7 @@ class PlansInAScript(unittest.TestCase):
         self.assertIn("The mesh has 4 ranks, the machines have 8 GPUs.", said)
         code, _, said = self.run_program("rehearse", "--apply", self.plan(), self.plan(), "--gpu", "T4", "--gpus", "4")
         self.assertEqual(code, 2)
-        self.assertIn("--apply: A plan already is what is rehearsed.", said)
+        self.assertIn("--apply: The plan itself is rehearsed already.", said)
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ TEST_F(DeepSpeedConfig, RefusesPlansOfOtherFrameworks) {
   EXPECT_EQ(planner::unsaid(planner::Trainer::DeepSpeed, said_.plan, model_), Errors{});
   said_.plan.runtime.framework = Framework::Ddp;
   EXPECT_EQ(planner::unsaid(planner::Trainer::DeepSpeed, said_.plan, model_),
-            (Errors{{"/runtime/name", "The plan is of pytorch-ddp, and this configuration is for DeepSpeed alone.",
+            (Errors{{"/runtime/name", "The plan is for pytorch-ddp, but this configuration is only for DeepSpeed.",
                      "Plan with --runtime zero1, zero2 or zero3."}}));
 }
 
