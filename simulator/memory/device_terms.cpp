@@ -14,13 +14,13 @@ namespace fsdp::simulator {
 
 namespace {
 
-// docs/accuracy.md, Memory, has the runs; tests/accuracy/published_runs_test.py counts those that are within. 17
-// runs of FSDP2, DDP and one GPU took at most 7.4 % more than predicted, and 54 rehearsed settings 8.4 % in a
-// first step. No run of ZeRO or SimpleFSDP is published with what it reserved: theirs is that of the others, because
-// what differs is the model code, and that is the same. With expandable segments the allocator reserves what is
-// allocated, which 20 of 24 runs met within 3 %; the other four are of two sources.
+// docs/accuracy.md, Memory, lists the runs; tests/accuracy/published_runs_test.py counts those within. 17 runs of
+// FSDP2, DDP and one GPU took at most 7.4 % more than predicted, and 54 rehearsed settings 8.4 % in a first step. No
+// published run of ZeRO or SimpleFSDP reports its reserved memory: they get the share of the others, because model code
+// causes the difference, and that is the same. With expandable segments the allocator reserves what is allocated, which
+// 20 of 24 runs met within 3 %; the other four are from two sources.
 constexpr MarginShares kOfOneStream = {.plain = 0.075, .expandable = 0.03};
-// At most 5.8 % in 15 runs of FSDP1, beside what its streams may hold, and 12.6 % with that.
+// At most 5.8 % in 15 runs of FSDP1, in addition to memory that its streams may hold, and 12.6 % including that.
 constexpr MarginShares kBesideStreams = {.plain = 0.06, .expandable = 0.03};
 // Contexts of one card differ by up to 28 % from their median (docs/real_gpus.md, Contexts).
 constexpr double kOfUnmeasured = 0.25;
@@ -39,7 +39,7 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   std::vector<NcclCommunicator> communicators = {{"shard group", shard, clips},
                                                  {"replicate group", replicate, true},
                                                  {"hpZ group", group_shape(cluster, neighbors), false}};
-  // Its connections are taken to need what those of the shard group do.
+  // We assume that its connections need as much as those of the shard group.
   if (plan.separate_reduce_scatter_group) {
     communicators.push_back({"reduce-scatter group", shard, false});
   }

@@ -9,18 +9,18 @@
 //                in fp32); and a gradient that is added to that of an earlier micro-batch arrives in a copy of its own
 //
 // While the model is created, the last three do not exist yet. `to_empty` makes the shards of a unit in ordinary
-// memory, and then copies each into a pinned block. A model created on the CPU is unsharded there, on every rank, until
-// its units are sharded one by one. The need is the larger of both moments.
+// memory, and then copies each into a pinned block. A model created on the CPU is whole there, on every rank, until its
+// units are sharded one by one. The need is the larger of both moments.
 //
-// FSDP1's CPUOffload(offload_params=True) has the same of each flat parameter, frozen or not: its shard, and a gradient
-// of its size from the first forward on. Shards lie in ordinary memory until then, and are copied into pinned blocks
-// together. The optimizer updates flat shards, or with use_orig_params what lies in them of each parameter.
+// FSDP1's CPUOffload(offload_params=True) has the same for each flat parameter, frozen or not: its shard, and a
+// gradient of its size from the first forward on. Shards are in ordinary memory until then, and are copied into pinned
+// blocks together. The optimizer updates flat shards, or with use_orig_params the part of each parameter in them.
 //
 // A node needs the sum over its ranks. If rows do not divide, the first ranks of a shard group hold most; the first
 // node has the first ranks, so no other node needs more. A process's memory beside the model is an assumed term.
 //
-// The margin: the kernel keeps 64 bytes for each page of 4096 (struct page, 1.6 %), and the system's own services
-// and caches need some of the rest.
+// The margin: the kernel keeps 64 bytes for each page of 4096 (struct page, 1.6 %), and the system's own services and
+// caches need some of the rest.
 //
 // ZeRO's offload keeps other tensors there: host_memory_zero.cpp.
 //
@@ -28,11 +28,11 @@
 // _fsdp_collectives.py (foreach_reduce), torch/distributed/fsdp/_flat_param.py (init_flat_param_attributes),
 // ATen/core/CachingHostAllocator.h (allocate: PowerOf2Ceil; no block is given back), ATen/native/TensorConversions.cpp
 // (_to_copy: pinned when it does not block), torch/optim/adam.py
-// (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11; optimizer_update.h
-// for 8-bit states.
+// (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11; optimizer_update.h for
+// 8-bit states.
 //
 // Not modeled: the pinned lists of addresses by which a unit's tensors are copied (some 100 KiB), the data loader, the
-// file that weights are read from, NCCL's buffers in shared memory, checkpoints while they are written.
+// file with the weights, NCCL's buffers in shared memory, checkpoints while they are written.
 
 #include "simulator/memory/host_memory.h"
 
@@ -62,7 +62,7 @@ struct Held {
   std::int64_t gradients = 0;
   std::int64_t states = 0;
   std::int64_t temporaries = 0;
-  std::int64_t making = 0;  ///< While the model comes into being, its pinned shards included.
+  std::int64_t making = 0;  ///< While the model is created, including its pinned shards.
 
   std::int64_t training() const { return shards + gradients + states + temporaries; }
 };
@@ -94,9 +94,9 @@ std::int64_t moment_bytes(const Optimizer& optimizer, std::int64_t elements, std
   return 0;
 }
 
-/// The peak of one parameter's update beside the states. The loop: Adam's root and quotient, and the
-/// quotient of the parameter before; and the decayed gradient where decay is added to it. 8-bit states: in fp32 the
-/// moments, the gradient, Adam's root and quotient, and the parameter where it has another dtype.
+/// The peak of one parameter's update beside the states. The loop: Adam's root and quotient, and the quotient of the
+/// parameter before; and the decayed gradient if decay is added to it. 8-bit states: in fp32 the moments, the gradient,
+/// Adam's root and quotient, and the parameter if it has another dtype.
 std::int64_t update_bytes(const Optimizer& optimizer, std::int64_t elements, std::int64_t element_size) {
   const bool takes_roots = optimizer_row(optimizer).takes_roots;
   if (!has_torch_kernels(optimizer)) {
@@ -161,7 +161,7 @@ class HostModel {
     }
   }
 
-  // Adds the optimizer's tensors: so many elements at once.
+  // Adds the optimizer's tensors for `elements` at once.
   void add_updated(std::int64_t elements, std::int64_t size, Held& held, std::int64_t& largest) const {
     held.states += num_moments(plan_.optimizer) * moment_bytes(plan_.optimizer, elements, size);
     held.temporaries = std::max(held.temporaries, update_bytes(plan_.optimizer, elements, size));
@@ -179,7 +179,7 @@ class HostModel {
     std::int64_t shards = 0;  // Flat ones, which are pinned together.
     std::int64_t highest = whole;
     for (const ShardedUnit& unit : layout_.units) {
-      // A unit that was whole goes to the device before it is cut.
+      // A whole unit moves to the device before it is sharded.
       if (plan_.initialization == Initialization::Cpu) whole -= whole_bytes(unit);
       if (!plan_.cpu_offload || is_zero(plan_)) continue;
       std::int64_t empty = 0;
@@ -209,7 +209,7 @@ class HostModel {
   const Layout& layout_;
 };
 
-/// How many ranks of the first node are `first` or come after it in their shard group, and before `end`.
+/// How many ranks of the first node have a position in their shard group from `first` to before `end`.
 std::int64_t ranks_between(std::int64_t first, std::int64_t end, std::int64_t shard, std::int64_t gpus_per_node) {
   const std::int64_t whole_groups = gpus_per_node / shard;
   const std::int64_t rest = gpus_per_node % shard;
@@ -255,7 +255,7 @@ std::int64_t bytes_of_all(const std::vector<HostTensor>& tensors) {
   return bytes;
 }
 
-/// All tensors of a node's ranks, those of one name together.
+/// All tensors of a node's ranks, merged by name.
 std::vector<HostTensor> zero_tensors_of_node(const Cluster& cluster, const Plan& plan, const Layout& layout,
                                              std::int64_t node) {
   std::vector<HostTensor> all;
@@ -273,7 +273,7 @@ std::vector<HostTensor> zero_tensors_of_node(const Cluster& cluster, const Plan&
   return all;
 }
 
-/// Tensors of the node that holds most: ranks differ by what reaches into their parts.
+/// Tensors of the node that holds most: ranks differ by the parameters in their parts.
 std::vector<HostTensor> zero_tensors(const Cluster& cluster, const Plan& plan, const Layout& layout) {
   const bool differ = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
   std::vector<HostTensor> most;

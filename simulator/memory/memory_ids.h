@@ -29,8 +29,8 @@ enum class ParameterTensor : std::uint8_t {
   SecondOptimizerTemp,
   Full,               ///< Before it is sharded, at initialization.
   SummedGrad,         ///< Sum of several uses, if autograd did not add in place.
-  PaddedGrad,         ///< On its way into a reduce-scatter that pads one gradient at a time.
-  HostCopy,           ///< Its shard brought from the host, with CPU offload, and
+  PaddedGrad,         ///< Before a reduce-scatter that pads one gradient at a time.
+  HostCopy,           ///< Its shard from the host, with CPU offload, and
   CastShard,          ///< the same in param_dtype.
   WaitingGrad,        ///< Gradient of the uses so far, if an earlier backward has left a gradient, and
   SummedWaitingGrad,  ///< their sum, if autograd did not add in place.
@@ -56,17 +56,17 @@ inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::Ot
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
-  Cast,  ///< Shards in param_dtype, on their way into the all-gather.
+  Cast,  ///< Shards in param_dtype, before the all-gather.
   AllGather,
   ReduceScatterInput,
   ReduceScatterOutput,
   ReceivedParts,  ///< Received parts of a reduce-scatter that sums them itself.
   ShardedGrad,
   NewShardedGrad,  ///< Gradient of a later micro-batch, until it is added.
-  OtherAllGather,  ///< Buffer of a pass that begins while the previous pass's output is still kept.
+  OtherAllGather,  ///< Buffer of a pass that begins while the previous pass's output still exists.
   FlatShard,       ///< FSDP1's flat parameter, and
-  FlatFull,        ///< the same before it is cut,
-  FlatPadded,      ///< its last part on the way to full size.
+  FlatFull,        ///< the same before it is sharded,
+  FlatPadded,      ///< its last part before padding to full size.
   FlatGrad,        ///< The concatenated gradients of a pass.
   NewFlatGrad,     ///< Gradient of a later micro-batch, and
   NextFlatGrad,    ///< of another pass, until it is added.
@@ -133,7 +133,7 @@ enum class SingleTensor : std::uint8_t {
   ZeroOtherSum,
   ZeroExchange,  ///< the first of `kNumExchangeTensors`, by which one gradient gets to its ranks.
 };
-/// A gradient's tensors live until the next gradient has the same.
+/// A gradient's tensors live until the next gradient has them.
 inline constexpr int kNumExchangeTensors = 18;
 inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroExchange) + kNumExchangeTensors;
 
@@ -163,7 +163,7 @@ struct MemoryIds {
   int buffers_base() const { return singles_base() + kNumSingleTensors; }
   int inputs_base() const { return buffers_base() + num_buffers; }
   int bucket(int index) const { return buckets_base + index; }
-  /// Muon's, of one matrix or (`turn` 1) of the next one.
+  /// Muon's, for one matrix or (`turn` 1) for the next one.
   int muon(int tensor, int turn) const { return muon_base + kNumMuonTensors * turn + tensor; }
   int sums_base = 0;
   int buckets_base = 0;
@@ -172,7 +172,7 @@ struct MemoryIds {
 
 /// A storage of a call.
 struct CallTensor {
-  int call = -1;  ///< In `Model::calls`; -1: the tensor belongs to no call.
+  int call = -1;  ///< An index of `Model::calls`. -1 if the tensor belongs to no call.
   int storage = -1;
 };
 CallTensor find_call(const MemoryIds& ids, int id);

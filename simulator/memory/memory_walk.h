@@ -31,15 +31,15 @@ struct WalkInput {
   const std::vector<const Tape*>* tapes = nullptr;  ///< [num_calls]
   const MemoryIds* ids = nullptr;
   Bytes cublas_workspace{8519680};
-  /// A reduce-scatter receives the parts of all ranks in a buffer of its input's size, and frees it after their sum:
-  /// fsdp-exec over Gloo (executor/network/collectives_gloo.cpp). NCCL has no such buffer.
+  /// True if a reduce-scatter receives the parts of all ranks in a buffer of its input's size, and frees it after their
+  /// sum: fsdp-exec over Gloo (executor/network/collectives_gloo.cpp). NCCL has no such buffer.
   bool reduce_scatter_receives_parts = false;
   Dtype activation = Dtype::BFloat16;
-  bool use_cache = true;  ///< Attention caches keys and values in training.
+  bool use_cache = true;  ///< True if attention caches keys and values in training.
   LaunchLimits limits;
   std::int64_t gpus_per_node = 1;
-  const MuonStep* muon = nullptr;    ///< Null: no Muon.
-  const LayoutSums* sums = nullptr;  ///< Sums of an FSDP2 layout, for sinks that only count; else null.
+  const MuonStep* muon = nullptr;    ///< nullptr without Muon.
+  const LayoutSums* sums = nullptr;  ///< Sums of an FSDP2 layout, for sinks that only count; otherwise nullptr.
 };
 
 /// Walks a run: initialization, then steps. Keeps the tensors that live between steps.

@@ -1,14 +1,13 @@
 #pragma once
 
-// The part of the memory walk that knows the gradients of unsharded parameters, from their first bytes to the
-// reduce-scatter that takes them in.
+// The part of the memory walk for the gradients of unsharded parameters, from their first bytes to the reduce-scatter.
 //
-// In one backward a second gradient of a parameter is added to the first by autograd's input buffer: in place when the
-// first is no view, else the sum is a new tensor. A later micro-batch adds in place.
+// In one backward, autograd's input buffer adds a second gradient of a parameter to the first: in place if the first is
+// no view; otherwise the sum is a new tensor. A later micro-batch adds in place.
 //
-// Where gradients are cast as they come (torch 2.15), autograd casts each before AccumulateGrad to the dtype that
-// the parameter's grad_dtype says: to the reduce dtype, unless that is wider and the gradient is reduced in this
-// backward, or added to one that is there.
+// If gradients are cast as they come (torch 2.15), autograd casts each before AccumulateGrad to the parameter's
+// grad_dtype: the reduce dtype, unless that is wider and the gradient is reduced in this backward, or added to an
+// existing one.
 //
 // Sources: torch/csrc/autograd/input_buffer.cpp, torch/distributed/fsdp/_fully_shard/_fsdp_param.py
 // (accumulate_unsharded_grad_if_needed, to_accumulated_grad_if_needed), torch 2.11; _fsdp_param_group.py
@@ -33,23 +32,23 @@ class GradientWalk {
                    in_.layout->flat == FlatParameters::None;
   }
 
-  /// From now on called with each parameter whose gradient a backward has completed.
+  /// Sets a function to call with each parameter whose gradient a backward has completed.
   void on_complete(std::function<void(int)> hook) {
     on_complete_ = std::move(hook);
     count_uses();
     uses_so_far_.assign(num_uses_.size(), 0);
   }
 
-  /// From now on called with gradients that the stream of the sums has used, in place of their free.
+  /// Sets a function to call, instead of a free, with gradients that the stream of the sums has used.
   void on_use_elsewhere(std::function<void(int tensor)> free_used) { free_used_ = std::move(free_used); }
 
-  /// A whole gradient goes, which a reduction on another stream has used.
+  /// Frees a whole gradient that a reduction on another stream has used.
   void drop_used(int p, const std::function<void(int tensor)>& free) {
     State& state = params_[p];
     if (state.has_grad) drop_grad(p, free);
   }
 
-  /// A gradient is written,
+  /// Writes a gradient.
   void make(int p, std::int64_t bytes, bool is_view) {
     State& state = params_[p];
     state.bytes = bytes;
@@ -57,12 +56,12 @@ class GradientWalk {
     sink_.alloc(in_.ids->of(tensor_of_next_use(state), p), bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
   }
 
-  /// and reaches its parameter.
+  /// The gradient reaches its parameter.
   void add(int p) {
     casts_early_&& cast_bytes(p) > 0 ? cast_and_add(p) : add_to_gradient(p);
     if (num_uses_.empty() || (!goes_to_bucket_ && !on_complete_)) return;
     if (++uses_so_far_[p] < num_uses_[p]) return;
-    // A bucket has taken the complete gradient in, which is a view of it from here on.
+    // A bucket has the complete gradient, which is now a view of it.
     if (goes_to_bucket_) drop(p);
     if (on_complete_) on_complete_(p);
   }
@@ -74,12 +73,12 @@ class GradientWalk {
     uses_so_far_.assign(num_uses_.size(), 0);
   }
 
-  /// Gradients that no reduction takes in go, in the order of the parameters.
+  /// Frees gradients that no reduction uses, in the order of the parameters.
   void drop_all() {
     for (std::size_t p = 0; p < params_.size(); ++p) drop(static_cast<int>(p));
   }
 
-  /// A micro-batch without reduction is over: the gradient is kept in the reduce dtype.
+  /// A micro-batch without reduction is over: keeps the gradient in the reduce dtype.
   void accumulate(const ShardedUnit& unit, const ShardedParameter& p) {
     State& state = params_[p.parameter];
     if (!state.has_grad || casts_early_) return;
@@ -91,7 +90,7 @@ class GradientWalk {
     state.has_accumulated = true;
   }
 
-  /// Before a reduction: what earlier micro-batches have kept takes in the new gradient.
+  /// Before a reduction: adds the new gradient to that of earlier micro-batches.
   void add_to_accumulated(int p) {
     if (params_[p].has_grad && params_[p].has_accumulated) drop_grad(p);
   }
@@ -112,18 +111,18 @@ class GradientWalk {
   }
 
  private:
-  // The node that takes them in runs on the stream where FSDP1 made its views.
+  // The node that sums them runs on the stream on which FSDP1 made its views.
   MemoryStream stream_of_sums() const {
     return in_.layout->flat == FlatParameters::None ? MemoryStream::Compute : MemoryStream::AllGatherCopyIn;
   }
 
   struct State {
-    ParameterTensor grad = ParameterTensor::Grad;  // Which tensor is the gradient, where there is one.
+    ParameterTensor grad = ParameterTensor::Grad;  // The tensor that is the gradient, if there is one.
     std::int64_t bytes = 0;
     ParameterTensor waiting = ParameterTensor::WaitingGrad;
-    int backward = 0;  // In which the gradient came.
-    int uses = 0;      // So many there were in it.
-    int waits = 0;     // So many of this backward wait to be added to it.
+    int backward = 0;  // The backward that made the gradient.
+    int uses = 0;      // Uses in that backward.
+    int waits = 0;     // Gradients of this backward that wait to be added to it.
     bool has_grad = false;
     bool is_view = false;
     bool next_is_view = false;
@@ -131,7 +130,7 @@ class GradientWalk {
     bool has_accumulated = false;
   };
 
-  // How often a backward adds to each gradient.
+  // Counts how often a backward adds to each gradient.
   void count_uses() {
     num_uses_.assign(params_.size(), 0);
     for (std::size_t c = 0; c < in_.tapes->size(); ++c) {
@@ -155,7 +154,7 @@ class GradientWalk {
     add_in_buffer(p, state.grad, ParameterTensor::Grad, ParameterTensor::SummedGrad, state.is_view);
   }
 
-  // For a gradient that is cast when it comes; 0: it stays as it is.
+  // For a gradient that is cast when it comes; 0 if it is not.
   std::int64_t cast_bytes(int p) const {
     const ShardedUnit& unit = in_.layout->units[in_.layout->unit_of_parameter[p]];
     if (unit.reduce_dtype == unit.param_dtype) return 0;
@@ -176,7 +175,7 @@ class GradientWalk {
     const int cast = in_.ids->of(is_first ? ParameterTensor::AccumulatedGrad : ParameterTensor::SummedGrad, p);
     sink_.alloc(cast, bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
     free_used(written);
-    if (!is_first) return sink_.free(cast);  // Added to the one that is there.
+    if (!is_first) return sink_.free(cast);  // Added to the existing one.
     ++state.uses;
     state.has_grad = true;
     state.is_view = false;
@@ -190,7 +189,7 @@ class GradientWalk {
     return is_first ? state.waiting : ParameterTensor::SecondGrad;
   }
 
-  // The second gradient of a use goes into the first, which is in one of two tensors.
+  // Adds the second gradient of a use to the first, which is in one of two tensors.
   void add_in_buffer(int p, ParameterTensor& held, ParameterTensor one, ParameterTensor other, bool& is_view) {
     if (is_view) {
       const ParameterTensor sum = held == one ? other : one;
@@ -202,7 +201,7 @@ class GradientWalk {
     free_used(in_.ids->of(ParameterTensor::SecondGrad, p));
   }
 
-  // The gradient of an earlier backward takes in the sum of all uses, and not one after the other.
+  // Adds the sum of all uses at once to the gradient of an earlier backward.
   void add_to_earlier(int p) {
     State& state = params_[p];
     if (state.waits++ == 0) {
@@ -229,7 +228,7 @@ class GradientWalk {
   void drop_grad(int p, const Free& free) {
     State& state = params_[p];
     free(in_.ids->of(state.grad, p));
-    // Reduced between two uses: what waited for the second goes on as the gradient of this backward.
+    // Reduced between two uses: the waiting sum becomes the gradient of this backward.
     const bool goes_on = state.waits > 0;
     state.has_grad = goes_on;
     state.grad = goes_on ? state.waiting : ParameterTensor::Grad;
@@ -243,7 +242,7 @@ class GradientWalk {
   Sink& sink_;
   std::vector<State> params_;  // [num parameters]
   int backward_ = 0;
-  std::vector<int> num_uses_;  // [num parameters] Empty: nobody asks when a gradient is complete.
+  std::vector<int> num_uses_;  // [num parameters] Empty if completion of gradients does not matter.
   std::vector<int> uses_so_far_;
   bool goes_to_bucket_ = false;
   bool casts_early_ = false;

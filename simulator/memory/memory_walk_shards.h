@@ -1,7 +1,7 @@
 #pragma once
 
-// The shards that an optimizer gets, and one tensor of each of them: one by one, in runs of equal ones, or by kind, as
-// the listener takes them.
+// The optimizer's shards, and one tensor of each of them: one by one, in runs of equal ones, or by kind, depending on
+// the listener.
 
 #include <cstddef>
 #include <cstdint>
@@ -61,7 +61,7 @@ class ShardLists {
     }
   }
 
-  // Each shard, or one of each kind or run of them with how many there are of it.
+  // Each shard, or one of each kind or run with their number.
   template <class Visit>
   void each(const Visit& visit) const {
     if (uses_kinds_) {
@@ -106,7 +106,7 @@ class ShardLists {
     if constexpr (CountsSums<Sink>) {
       sink_.free_all(sums_of_each(has, bytes_of), MemoryStream::Compute);
     } else if constexpr (TakesAlike<Sink>) {
-      // Nothing comes between them, so that their order is of no account.
+      // Nothing comes between them, so their order does not matter.
       each([&](const ShardedParameter& shard, std::int64_t /*count*/) {
         if (has(shard)) sink_.free_alike(in_.ids->of(what, shard.parameter));
       });
@@ -118,9 +118,9 @@ class ShardLists {
   }
 
  private:
-  /// Shards that differ in nothing that the optimizer's memory depends on, one after the other.
+  /// Consecutive shards that are equal in everything that the optimizer's memory depends on.
   struct Alike {
-    std::size_t first = 0;  // In shards_.
+    std::size_t first = 0;  // An index of shards_.
     std::int64_t count = 0;
   };
 
@@ -137,8 +137,8 @@ class ShardLists {
     }
   }
 
-  // The parameters that FSDP1 gives to the optimizer: flat parameters, in the order of the modules, under the number of
-  // their first parameter; or of each original parameter what lies in the rank's shard.
+  // FSDP1's parameters for the optimizer: flat parameters, in the order of the modules, under the number of their first
+  // parameter; or the part of each original parameter in the rank's shard.
   void make_flat() {
     if (in_.layout->flat == FlatParameters::Views) {
       for (const ShardedParameter* shard : shard_of_) {
@@ -162,13 +162,14 @@ class ShardLists {
  protected:
   const WalkInput& in_;
   Sink& sink_;
-  const bool uses_kinds_;                          // Nothing is asked of single parameters: the lists are empty.
+  const bool uses_kinds_;                          // Single parameters are not needed: the lists are empty.
   std::vector<const ShardedParameter*> shard_of_;  // [num parameters]
   std::vector<const ShardedParameter*> shards_;    // In the order of model.parameters().
-  std::vector<int> optimizer_of_;                  // [num parameters] Of a step of passes: in Model::optimizers.
+  std::vector<int> optimizer_of_;                  // [num parameters] For a step of passes: an index of
+                                                   // Model::optimizers.
 
  private:
-  std::vector<Alike> alike_;            // All of them, of a sink that takes such together.
+  std::vector<Alike> alike_;            // All of them, for a sink that takes such together.
   std::vector<ShardedParameter> flat_;  // FSDP1's parameters for the optimizer.
 };
 
