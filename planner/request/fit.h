@@ -17,8 +17,7 @@ namespace fsdp::planner {
 /// The largest size of one kind that fits.
 struct LargestSize {
   std::int64_t size = 0;  ///< 0 if not even the smallest fits.
-  bool is_last = false;   ///< True if there is no larger size to try, because of a capture, or of the model's number of
-                          ///< positions.
+  bool is_last = false;   ///< True if no larger size can be tried, because of a capture or the number of positions.
   bool is_open = false;   ///< True if a larger one may fit, because a limit of work ended the question.
   /// A larger one with which some plan runs without room to spare. 0 if none is known. Computed for a single machine.
   std::int64_t tight = 0;
@@ -41,12 +40,11 @@ struct FitRow {
   std::string machine;                   ///< "8x L4".
   Bytes memory;                          ///< The memory that a process can use.
   PlanChoices choices;                   ///< Its choices without sizes and checkpointing.
-  bool is_offloaded = false;             ///< True if something fits only with CPU offload, which the user did not
-                                         ///< request.
+  bool is_offloaded = false;             ///< True if something fits only with CPU offload, without a request for it.
   std::string why_not;                   ///< The reason why the model cannot be trained there at all. Empty if it can.
   std::vector<LargestSize> micro_batch;  ///< [modes], with sequences of FitTable::sequence.
-  std::vector<LargestSize> sequence;     ///< [modes], with micro-batches of FitTable::micro_batch. Empty if the model
-                                         ///< has none.
+  std::vector<LargestSize> sequence;     ///< [modes], with micro-batches of FitTable::micro_batch. Empty without
+                                         ///< sequences.
 
   /// True if a condition holds for any size of any kind.
   bool any_size(bool (*is_so)(const LargestSize&)) const;
@@ -64,7 +62,7 @@ struct FitTable {
   std::vector<FitRow> rows;                 ///< By memory.
   std::optional<std::int64_t> sequence;     ///< Tokens of a sample. nullopt if the model has no such size.
   std::int64_t micro_batch = 1;             ///< Micro-batch of the longest sequences.
-  bool tries_offload = true;                ///< True to try CPU offload if nothing fits without it. False if the user
+  bool tries_offload = true;                ///< Tries CPU offload if nothing fits without it. False if the user
                                             ///< excluded it.
   std::vector<std::int64_t> only_captured;  ///< The micro-batches in a capture. Empty for any.
 
@@ -75,8 +73,7 @@ struct FitTable {
 inline constexpr std::int64_t kSequenceStep = 256;
 
 struct FitOptions {
-  std::vector<std::string> gpu_names;  ///< Names in the library. Empty for all of it, unless the choices name a
-                                       ///< machine.
+  std::vector<std::string> gpu_names;  ///< Names in the library. Empty for all, unless the choices name a machine.
   /// Called before each question with the GPU and the question.
   std::function<void(const std::string&)> on_question;
   /// Work (simulator::Predictor::work) for each machine. 0 for no limit.

@@ -72,24 +72,18 @@ class LowerBounds {
   struct UnitSums {
     std::int64_t states = 0;                           ///< Sharded parameters and optimizer states of a rank.
     std::int64_t gradients = 0;                        ///< Sharded gradients of a rank.
-    bool is_fsdp2 = false;                             ///< True if gathers and sharded gradients have streams of their
-                                                       ///< own.
+    bool is_fsdp2 = false;                             ///< Gathers and sharded gradients have streams of their own.
     std::int64_t largest_gather = 0;                   ///< The output of one gather.
     std::int64_t optimizer_temporaries = 0;            ///< Temporaries that a foreach step makes all at once.
     std::int64_t root = 0;                             ///< Unsharded parameters of the root.
     std::int64_t gathered_ahead = 0;                   ///< For ZeRO-3: the maximum that it holds gathered for later.
-    std::vector<std::int64_t> unit_of_call;            ///< [call] Unsharded bytes of the unit around it. 0 for the
-                                                       ///< root.
-    std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][groups] Unsharded bytes of the first groups of the
-                                                       ///< stack.
+    std::vector<std::int64_t> unit_of_call;            ///< [call] Unsharded bytes of the unit around it. 0 for root.
+    std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][groups] Unsharded bytes of the first groups.
     std::vector<Seconds> gathers;                      ///< [kept] All-gathers of one micro-batch.
     std::vector<Seconds> copies;                       ///< [kept] Their copies out, on the compute stream.
-    std::int64_t accumulated = 0;                      ///< Unsharded gradients that micro-batches without reduction
-                                                       ///< keep.
-    std::vector<std::int64_t> accumulated_of_call;     ///< [call] Those of the units that the backward of the call
-                                                       ///< leaves.
-    Seconds keeps{0};                                  ///< Time to copy gradients of one micro-batch into them for the
-                                                       ///< first time.
+    std::int64_t accumulated = 0;                      ///< Unsharded gradients of micro-batches without reduction.
+    std::vector<std::int64_t> accumulated_of_call;     ///< [call] Those of the units that its backward leaves.
+    Seconds keeps{0};                                  ///< Time of the first copy of gradients into them.
     Seconds adds{0};                                   ///< Time to add later ones.
     Seconds reduces{0};                                ///< Reduce-scatters of one micro-batch.
     Seconds reduce_copies{0};                          ///< Copies of the gradients into their buffers.
@@ -100,8 +94,7 @@ class LowerBounds {
     std::vector<DeviceTerm> outside;
     std::vector<simulator::UnitTimes> times;  ///< [num units]
     std::vector<Seconds> gathers_again;       ///< [num units] All-gathers of the backward.
-    std::vector<std::size_t> resharded;       ///< [num units] A unit is gathered again if fewer units than this stay
-                                              ///< unsharded.
+    std::vector<std::size_t> resharded;       ///< [num units] Gathered again if fewer units than this stay unsharded.
     bool has_order = false;                   ///< True if StepOrder knows the order of its plans.
   };
 

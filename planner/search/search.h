@@ -54,8 +54,7 @@ struct Proof {
   /// True if all plans within kTieShare were compared by their memory. False if a limit ended that, so that one may
   /// need less.
   bool compared_ties = true;
-  std::string doubt = {};  ///< The open questions and their reasons, which are also among the notes. Empty if there are
-                           ///< none.
+  std::string doubt = {};  ///< The open questions and their reasons, also among the notes. Empty for none.
 
   bool operator==(const Proof&) const = default;
 };
@@ -148,8 +147,7 @@ enum class SearchStage {
 struct SearchProgress {
   SearchStage stage = SearchStage::Fastest;
   std::int64_t space = 0;           ///< Plans of the space.
-  std::int64_t looked_at = 0;       ///< Plans, and groups of them with one bound, that the search has visited. Never
-                                    ///< falls.
+  std::int64_t looked_at = 0;       ///< Visited plans, and groups of them with one bound. Never falls.
   std::optional<Seconds> at_least;  ///< With SearchStage::Fastest: no plan that fits takes less. Never falls.
   std::optional<Bytes> needs;       ///< With SearchStage::Smallest: no plan needs less memory. Never falls.
 };

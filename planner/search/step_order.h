@@ -24,8 +24,7 @@ class StepOrder {
   struct Durations {
     const std::vector<simulator::UnitTimes>* units = nullptr;  ///< [num units]
     const std::vector<Seconds>* gathers_again = nullptr;       ///< [num units] All-gathers of the backward.
-    std::vector<bool> stays;                                   ///< [num units] True if it stays unsharded from forward
-                                                               ///< to backward.
+    std::vector<bool> stays;                                   ///< [num units] Unsharded from forward to backward.
     std::vector<const simulator::CallTimes*> calls;            ///< [num calls]
     std::int64_t micro_batches = 1;
     bool reduces_each = true;  ///< True if each micro-batch reduces its gradients. REQUIRES: the schedule has one

@@ -75,8 +75,7 @@ class TiedCost : public CostModel {
 
   CostModel& cost_;
   double latest_;
-  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();  ///< The least memory of the points that are not
-                                                                   ///< late.
+  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();  ///< The least memory of points that are not late.
   std::int64_t predicted_ = 0;
   std::int64_t walked_ = 0;
   std::vector<EvaluatedPoint> points_;

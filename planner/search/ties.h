@@ -31,8 +31,7 @@ struct TieLimits {
 
 struct NamedPoint {
   EvaluatedPoint point;
-  bool is_whole = true;  ///< True if all plans that take at most kTieShare longer were compared. False if a limit ended
-                         ///< that.
+  bool is_whole = true;  ///< True if all plans that take at most kTieShare longer were compared. False at a limit.
 };
 
 /// Names one of the points that fit the budget and take at most kTieShare longer than `fastest`. First the one that

@@ -61,8 +61,7 @@ struct NamedWrapping {
   BlockParts parts = BlockParts::Whole;
   bool ends = false;
   bool frozen = false;
-  bool can_stay = true;  ///< True if units can stay unsharded after their forward. False under FSDP1 for a unit without
-                         ///< a backward.
+  bool can_stay = true;  ///< Units can stay unsharded after their forward; not under FSDP1 without a backward.
 };
 
 /// A point of the space.
@@ -82,8 +81,7 @@ struct Families {
   std::vector<FrameworkArguments> arguments;     ///< Those of the space's base come first.
   std::vector<Family> families;                  ///< In the order of the space.
   std::vector<std::vector<std::string>> blocks;  ///< [stack][block] Names of the blocks that can be checkpointed.
-  std::vector<CheckpointOrder> orders;           ///< Orders of the blocks. The one that treats all stacks alike comes
-                                                 ///< first.
+  std::vector<CheckpointOrder> orders;           ///< Orders of the blocks, first the one that treats all stacks alike.
 
   std::int64_t size() const;
   std::int64_t num_blocks() const;

@@ -58,8 +58,7 @@ enum class BlockParts : std::uint8_t {
 /// size_based_auto_wrap_policy, "class:LlamaDecoderLayer,Embedding" as ModuleWrapPolicy.
 struct Wrap {
   std::int64_t blocks_per_unit = 1;   ///< Defaults to 1. 0 puts everything in the root.
-  std::vector<std::string> patterns;  ///< If not empty: the units are exactly the modules that they match, and the
-                                      ///< root.
+  std::vector<std::string> patterns;  ///< If not empty: exactly the modules that they match, and the root, are units.
   BlockParts parts = BlockParts::Whole;
   std::int64_t min_elements = 0;          ///< Positive: min_num_params of the policy by size.
   std::vector<std::string> classes = {};  ///< If not empty: the classes of the policy by class.
@@ -135,8 +134,8 @@ std::string to_text(const CheckpointChoice& checkpoint);
 enum class SearchObjective : std::uint8_t {
   Time,    ///< The fastest step with the requested samples.
   Memory,  ///< The least memory of a GPU, then the fastest step.
-  Tokens,  ///< Most samples per second. Micro-batch and accumulation are free if the user gave neither them nor the
-           ///< global batch.
+  Tokens,  ///< Most samples per second. Micro-batch and accumulation are free unless they or the global batch are
+           ///< given.
 };
 
 /// The fixed choices, and the ranges of the free ones.
@@ -171,7 +170,7 @@ struct Space {
   // The batch. If neither of the first two is given, the micro-batch is the workload's dimension `batch` and the
   // accumulation is that of `base`, and the search changes neither.
   std::optional<std::int64_t> global_batch;     ///< Samples per optimizer step, over all GPUs.
-  std::optional<std::int64_t> samples_per_gpu;  ///< Samples of a step for each GPU, on any number of GPUs. Excludes a
+  std::optional<std::int64_t> samples_per_gpu;  ///< Samples of a step per GPU, for any number of GPUs. Excludes a
                                                 ///< global batch.
   std::optional<std::int64_t> micro_batch;      ///< Samples per GPU and micro-batch. 0 for those of the workload.
   std::optional<std::int64_t> accumulation;

@@ -29,8 +29,7 @@ struct PolicyVisit {
   int module = 0;  ///< An index of `Model::modules`.
   PolicyVerdict verdict = PolicyVerdict::Root;
   std::int64_t elements = 0;   ///< Elements of the parameters below it, each once.
-  std::int64_t remaining = 0;  ///< The same less the elements of the units inside. Equals `elements` if the policy did
-                               ///< not visit it.
+  std::int64_t remaining = 0;  ///< The same less the elements of the units inside; `elements` if not visited.
 
   bool operator==(const PolicyVisit&) const = default;
 };

@@ -11,10 +11,9 @@ namespace fsdp::simulator {
 inline constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
 inline constexpr std::int64_t kMinBlockSize = 512;              ///< Blocks are multiples of it.
 inline constexpr std::int64_t kSmallSize = kMebibyte;           ///< The largest request that small segments serve.
-inline constexpr std::int64_t kSmallSegment = 2 * kMebibyte;    ///< Size of a small segment, and of pages of expandable
+inline constexpr std::int64_t kSmallSegment = 2 * kMebibyte;    ///< Size of a small segment, or of a page of expandable
                                                                 ///< ones.
-inline constexpr std::int64_t kMinOwnSegment = 10 * kMebibyte;  ///< Requests from this size on get a segment of their
-                                                                ///< own.
+inline constexpr std::int64_t kMinOwnSegment = 10 * kMebibyte;  ///< Requests from this size on get their own segment.
 inline constexpr std::int64_t kDriverUnit = 2 * kMebibyte;      ///< The driver rounds a segment up to this.
 
 }  // namespace fsdp::simulator

@@ -27,8 +27,7 @@ class SegmentPool {
   /// A stretch of a segment, linked in order of address. Valid until it is freed. Callers read its size.
   struct Block {
     std::int64_t address = 0;
-    std::int64_t size = 0;  ///< For one that serves a request: its bytes, including a rest that is too small to keep
-                            ///< apart.
+    std::int64_t size = 0;  ///< If it serves a request: its bytes, including a rest too small to keep apart.
     Block* prev = nullptr;
     Block* next = nullptr;
     Block* shelf_prev = nullptr;  ///< Its neighbors on the shelf while it is free.

@@ -27,8 +27,7 @@ struct GroupShape {
 
   NetworkKind network = NetworkKind::Ethernet;
   Seconds network_latency = kNcclNetworkLatency;  ///< Latency of one hop between nodes.
-  BytesPerSecond nic_bandwidth{};  ///< Bandwidth of one NIC, or of all NICs of a GPU together if it owns several. 0 for
-                                   ///< one node.
+  BytesPerSecond nic_bandwidth{};  ///< Bandwidth of one NIC, or of all NICs of a GPU that owns several. 0 for one node.
   int gpus_per_nic = 1;            ///< 8 if all GPUs of a node share one NIC.
   bool nic_near_gpu = true;        ///< GPU and NIC under one PCIe switch (GPUDirect): NCCL may then use LL128.
   /// Groups that run the same collective at the same time through one NIC, including this one: with HSDP every GPU of a
@@ -38,8 +37,7 @@ struct GroupShape {
   NcclRules nccl = {};
   /// Measurements of nodes of such GPUs and links. Has no collectives if they do not apply to this group.
   MeasuredCard measured = {};
-  MeasuredMachine machine = {};  ///< Measurements of this very machine, if it has collectives of as many ranks of one
-                                 ///< node.
+  MeasuredMachine machine = {};  ///< Measurements of this very machine with as many ranks of one node.
 
   bool operator==(const GroupShape&) const = default;
 };

@@ -15,8 +15,8 @@ namespace fsdp::simulator {
 struct NcclCommunicator {
   std::string name;  ///< "shard group": part of the names of the terms.
   GroupShape shape;
-  bool all_reduce = false;  ///< True if it runs an all-reduce, even only that of the gradient norm, which connects
-                            ///< trees and NVLS.
+  bool all_reduce = false;  ///< True if it runs any all-reduce, even of the gradient norm, which connects trees and
+                            ///< NVLS.
 
   bool operator==(const NcclCommunicator&) const = default;
 };

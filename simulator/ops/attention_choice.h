@@ -19,8 +19,7 @@ struct AttentionCase {
   std::int64_t value_dim = 128;
   bool grouped = false;          ///< Fewer key heads than query heads, through enable_gqa.
   bool mask = false;             ///< An additive bias or a mask besides causality.
-  bool mask_is_strided = false;  ///< True if neighbors along its last dimension are not neighbors in memory (T5's
-                                 ///< bias).
+  bool mask_is_strided = false;  ///< Neighbors along its last dimension are not neighbors in memory (T5's bias).
   bool mask_is_trained = false;
   bool causal_cross = false;  ///< Causal with another number of keys than of queries.
   bool dropout = false;

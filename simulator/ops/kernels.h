@@ -117,8 +117,7 @@ enum class KernelKind : std::uint8_t {
   View,         ///< Nothing runs on the device.
   Elementwise,  ///< Bound by memory bandwidth: pointwise, reductions, copies, normalization.
   Gemm,         ///< A matrix product by cuBLAS, which wants its workspace.
-  GemmLt,       ///< A product with a bias: its forward runs in cuBLASLt, which has a workspace of its own beside
-                ///< cuBLAS's.
+  GemmLt,       ///< A product with a bias: the forward is cuBLASLt's, with a workspace beside cuBLAS's.
   Convolution,
   Attention,  ///< Fused attention.
   Read,       ///< The cast or gather of a parameter: memory bandwidth, beside the collective.
@@ -159,8 +158,7 @@ struct Kernel {
   double flops = 0;           ///< FLOPs of the forward. The backward costs the same for each Fresh gradient of a
                               ///< product,
   double backward_flops = 0;  ///< or this, if not 0.
-  double extra_bytes = 0;     ///< Memory traffic of the forward in addition to reading the inputs and writing the
-                              ///< outputs once.
+  double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.
 };
 
 /// A block expanded to kernels.
@@ -171,8 +169,7 @@ struct KernelProgram {
   std::vector<int> value_slot;      ///< [num block values]
   std::vector<int> parameter_slot;  ///< [num block parameters]
   std::vector<std::string> calls;   ///< The calls to look up for the CPU, as text_of(KernelCall).
-  std::optional<Error> refusal;     ///< The reason why PyTorch would not run the block with the requested
-                                    ///< implementations.
+  std::optional<Error> refusal;     ///< Why PyTorch would not run the block with the requested implementations.
 };
 
 }  // namespace fsdp::simulator

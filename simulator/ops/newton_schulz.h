@@ -18,8 +18,7 @@ struct MuonEvent {
   enum class What : std::uint8_t { Alloc, Free, Collective };
   What what = What::Alloc;
   int tensor = -1;                                        ///< For Alloc and Free: below `MuonUpdate::num_tensors`.
-  std::int64_t bytes = 0;                                 ///< Bytes of Alloc. For Collective its payload, as in
-                                                          ///< reports.
+  std::int64_t bytes = 0;                                 ///< Bytes of Alloc. Payload of Collective, as in reports.
   CollectiveKind collective = CollectiveKind::AllReduce;  ///< In bfloat16.
   int dimension = 0;                                      ///< Dimension of the mesh.
 
@@ -41,8 +40,7 @@ struct MuonMatrix {
 struct MuonUpdate {
   std::vector<MuonEvent> making;    ///< Until the new update exists; then the update of the previous matrix is freed.
   std::vector<MuonEvent> changing;  ///< The rest. The update itself stays until the next matrix replaces it.
-  int update = -1;                  ///< The tensor that stays. -1 if there is none, such as for a matrix of which the
-                                    ///< rank has nothing.
+  int update = -1;                  ///< The tensor that stays. -1 if the rank has nothing of the matrix.
   int num_tensors = 0;
   double flops = 0;    ///< On the rank, in bfloat16.
   double traffic = 0;  ///< Bytes that the rank's kernels read and write.

@@ -38,8 +38,7 @@ struct TapeEvent {
     ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
     HoldInput,       ///< Holds block input `storage` until the end of the backward,
     HoldOwn,         ///< or storage `storage`.
-    Carry,           ///< `storage`, or the target of the HoldOwn before this, lives into the next micro-batch, with
-                     ///< `bytes`.
+    Carry,           ///< `storage`, or that of the HoldOwn before this, lives into the next micro-batch, with `bytes`.
     DropCarried,     ///< Frees the `storage`th carried one.
     ReleaseParam,    ///< The recomputation no longer needs block parameter `storage`, which it had saved.
     Workspace,       ///< cuBLAS requests its workspace; with `storage` 1 cuBLASLt its own.
@@ -119,10 +118,9 @@ struct Tape {
   std::vector<int> storage_op;             ///< [num storages] The op that makes it.
   std::vector<OpWork> work;                ///< [num ops]
   std::vector<bool> recomputed;            ///< [num ops] True if it runs again before the backward.
-  std::vector<int> kept_parameters;        ///< Parameters of the block that a recomputation saves, with
-                                           ///< `keeps_parameters`.
-  std::vector<Shape> input_grad_strides;   ///< [num inputs] Strides of the gradients passed out. Empty if contiguous,
-                                           ///< or if there is none.
+  std::vector<int> kept_parameters;        ///< Parameters that a recomputation saves, with `keeps_parameters`.
+  std::vector<Shape> input_grad_strides;   ///< [num inputs] Strides of the gradients passed out. Empty for contiguous
+                                           ///< or none.
   std::vector<std::string> unmeasured;     ///< Calls, each once, whose time or memory we only assume.
   std::int64_t largest_convolution = 0;    ///< Input, weight and output of it, in bytes; 0 without one.
   std::int64_t kept_bytes = 0;             ///< Bytes from forward to backward: made inside, without outputs.

@@ -135,10 +135,8 @@ class TapeRecorder {
   std::vector<int> uses_, saves_;          // [num storages] References by later kernels, and by nodes of the graph.
   std::vector<bool> alive_, is_output_;    // [num storages]
   std::vector<int> left_over_;             // Storages that selective checkpointing kept without need.
-  std::vector<bool> is_parameter_kept_;    // [num parameters] True if the recomputation holds it. Empty if that does
-                                           // not matter.
-  std::vector<int> name_;                  // [num storages] Name on the tape; outputs that are made again get another
-                                           // one.
+  std::vector<bool> is_parameter_kept_;    // [num parameters] The recomputation holds it. Empty if irrelevant.
+  std::vector<int> name_;                  // [num storages] Name on the tape; outputs made again get another.
   std::vector<std::int64_t> extra_bytes_;  // Bytes of storages that only the tape knows.
   /// The gradient of a slot that waits for a hook.
   struct WaitingGrad {

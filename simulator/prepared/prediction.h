@@ -111,8 +111,8 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, PoolSink& 
 
 /// Actions of an allocator to stay within the device (cache_flushes.cpp).
 struct CacheFlushes {
-  std::int64_t total = 0;    ///< Times that it returns its cache, in initialization and all steps. -1 if it runs out of
-                             ///< memory anyway.
+  std::int64_t total = 0;    ///< Times that it returns its cache, in initialization and all steps. -1 if it still runs
+                             ///< out.
   std::int64_t in_step = 0;  ///< The number of them in the last step.
   Seconds step_time{0};      ///< Their time, estimated.
 };

@@ -39,8 +39,7 @@ struct ComputeCosts {
   Seconds kernel_floor{2e-6};                                 ///< Start and end of each kernel on the device (assumed).
   Seconds launch{6e-6};  ///< CPU time to issue one kernel from eager PyTorch (assumed).
 
-  MeasuredMachine machine = {};  ///< A measured machine, whose times take precedence over all of the above. Empty if it
-                                 ///< was not measured.
+  MeasuredMachine machine = {};  ///< A measured machine, whose times precede all of the above. Empty if not measured.
   std::int64_t ranks = 1;        ///< The number of its ranks.
   bool on_host = false;          ///< True for a measured CPU: one thread computes, copies and starts collectives.
 
