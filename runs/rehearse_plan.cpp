@@ -60,9 +60,10 @@ void charge_groups(RehearsalSettings& settings, const Given& given) {
   for (CommunicatorMemory& each : settings.nccl) {
     if (each.ranks == shard || each.ranks == replicate) each.term.bytes = Bytes(0);
   }
-  charge(settings, {"shard group", simulator::axis_group(given.cluster, plan.mesh, MeshAxis::DpShard),
+  charge(settings, {"shard group", simulator::group_shape(given.cluster, plan.mesh, ranks_along(MeshAxis::DpShard)),
                     plan.optimizer.clip_grad_norm.has_value()});
-  charge(settings, {"replicate group", simulator::axis_group(given.cluster, plan.mesh, MeshAxis::DpReplicate), true});
+  charge(settings, {"replicate group",
+                    simulator::group_shape(given.cluster, plan.mesh, ranks_along(MeshAxis::DpReplicate)), true});
 }
 
 Result<std::string> find_torch_python(const std::string& given, const RehearsalPlaces& places) {

@@ -75,7 +75,7 @@ struct Predictor::Impl {
     const Plan& plan = short_plan.plan;
     live.reset(short_plan.ids.total);
     WalkInput input = short_plan.walk_input();
-    const bool is_fsdp2 = !short_plan.layout.is_replicated && short_plan.layout.flat == FlatParameters::None;
+    const bool is_fsdp2 = !short_plan.layout.is_replicated && !short_plan.layout.has_flat_units();
     if (is_fsdp2) input.sums = &layouts.sums(short_plan.plan, short_plan.layout);
     MemoryWalk<LiveSink> walk(input, live);
     walk.initialize();
@@ -385,11 +385,6 @@ const Layout& Predictor::layout(const Plan& plan) {
 
 const MeshCosts& Predictor::mesh_costs(const Mesh& mesh) {
   return impl_->mesh(mesh);
-}
-
-Seconds Predictor::collective_time(const Mesh& mesh, MeshDimension dimension, CollectiveKind kind, Bytes total) {
-  const MeshCosts& costs = impl_->mesh(mesh);
-  return simulator::collective_time(dimension == MeshDimension::Shard ? costs.shard : costs.replicate, kind, total);
 }
 
 }  // namespace fsdp::simulator

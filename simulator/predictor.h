@@ -148,9 +148,6 @@ class Predictor {
   /// Costs of collectives over the dimensions of a mesh. Valid for the predictor's life.
   const MeshCosts& mesh_costs(const Mesh& mesh);
 
-  /// Time of one collective alone over a dimension of the mesh. `total` is the full tensor.
-  Seconds collective_time(const Mesh& mesh, MeshDimension dimension, CollectiveKind kind, Bytes total);
-
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;

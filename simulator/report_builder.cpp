@@ -250,9 +250,9 @@ bool has_gpu(const PreparedPlan& prepared) {
 
 /// The note on memory that is freed while another stream may use it. Empty if there is none.
 std::string assumption_about_streams(const PreparedPlan& prepared, Bytes held) {
-  const bool is_flat = prepared.layout.flat != FlatParameters::None;
-  const bool is_zero3_beside = is_zero3(prepared.plan) && prepared.plan.zero.overlap_comm;
-  if (!has_gpu(prepared) || (!is_flat && !is_zero3_beside && held == Bytes(0))) return "";
+  const bool is_flat = prepared.layout.has_flat_units();
+  const bool gathers_beside = prepared.layout.gathers_by_module() && prepared.plan.zero.overlap_comm;
+  if (!has_gpu(prepared) || (!is_flat && !gathers_beside && held == Bytes(0))) return "";
   const std::string framework = is_flat ? "FSDP1" : "DeepSpeed";
   const std::string ahead = is_flat ? "is three steps ahead and waits" : "runs ahead and waits";
   std::string line = "Memory that " + framework +
@@ -347,15 +347,16 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "FSDP2 on one GPU copies each unit's parameters before it runs; a script without FSDP2 does not.");
   }
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
-  const bool is_ddp = prepared.plan.runtime.framework == Framework::Ddp;
-  if (is_simple_fsdp(prepared.plan)) {
+  const bool is_ddp =
+      prepared.layout.is_replicated && !prepared.layout.updates_parts() && !prepared.layout.gathers_each_read;
+  if (prepared.layout.gathers_each_read) {
     lines.push_back(fmt::format(
         "SimpleFSDP of torchtitan {} without torch.compile: each read of a parameter gathers it, each gradient is "
         "reduced by itself, and computing waits for both. What DTensor takes of the CPU for each read is not timed.",
         kTorchtitanVersion));
   }
-  if (prepared.layout.zero.ranks > 0) {
-    lines.push_back(is_zero3(prepared.plan)
+  if (prepared.layout.updates_parts()) {
+    lines.push_back(prepared.layout.gathers_by_module()
                         ? fmt::format("DeepSpeed {} with contiguous_gradients and reduce_scatter, which are its "
                                       "defaults: gradients are reduce-scattered from a buffer of reduce_bucket_size "
                                       "elements, however small the model is.",
@@ -377,7 +378,7 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   add_measured(prepared, lines);
   const bool was_measured = prepared.costs.tables() != nullptr;
   if (prepared.layout.mesh.dp_shard() > 1 && (has_nccl || was_measured)) lines.push_back(mesh.shard.provenance);
-  const bool has_replicas = is_ddp || (is_simple_fsdp(prepared.plan) && ranks.dp_shard() == 1);
+  const bool has_replicas = is_ddp || (prepared.layout.gathers_each_read && ranks.dp_shard() == 1);
   if (has_replicas && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
   const std::vector<std::string>& notes = prepared.index->model->notes;
   lines.insert(lines.end(), notes.begin(), notes.end());

@@ -193,10 +193,10 @@ Bytes used_map_bytes(const Model& model) {
   return size_of(Dtype::Int32) * std::count_if(model.parameters.begin(), model.parameters.end(), is_trained);
 }
 
-std::vector<GradientBucket> first_step_buckets(const Plan& plan, const Layout& layout) {
-  if (plan.ddp.find_unused_parameters) return layout.buckets;
+std::vector<GradientBucket> first_step_buckets(const Plan& plan, const std::vector<GradientBucket>& later) {
+  if (plan.ddp.find_unused_parameters) return {};
   std::vector<GradientBucket> whole;
-  for (const GradientBucket& bucket : layout.buckets) {
+  for (const GradientBucket& bucket : later) {
     auto of =
         std::find_if(whole.begin(), whole.end(), [&](const GradientBucket& w) { return w.dtype == bucket.dtype; });
     if (of == whole.end()) of = whole.insert(whole.end(), GradientBucket{.parameters = {}, .dtype = bucket.dtype});

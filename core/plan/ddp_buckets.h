@@ -30,9 +30,9 @@ std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index, 
 /// parameters are there.
 std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// Those of the first reduction: one for each dtype, of all gradients, in the order of the model; with
-/// find_unused_parameters those of all steps.
-std::vector<GradientBucket> first_step_buckets(const Plan& plan, const Layout& layout);
+/// Those of the first reduction: one for each dtype, of all gradients, in the order of the model. Empty with
+/// find_unused_parameters: they are those of all steps.
+std::vector<GradientBucket> first_step_buckets(const Plan& plan, const std::vector<GradientBucket>& later);
 
 /// Some parameter is trained that no gradient reaches.
 bool has_unused_parameters(const Model& model);

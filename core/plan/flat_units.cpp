@@ -24,6 +24,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/plan/parameter_part.h"
 #include "core/plan/schedule.h"
 
 namespace fsdp {
@@ -193,8 +194,9 @@ Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const 
   for (ShardedParameter& of : unit.parameters) {
     const Parameter& parameter = model.parameters[of.parameter];
     total = round_up(total, alignment);
-    of.elements = num_elements(parameter.shape);
-    of.shard_elements = (of.elements + ranks - 1) / ranks;
+    const ParameterPart part = part_of(parameter.shape, CutBy::Elements, ranks);
+    of.elements = part.elements;
+    of.shard_elements = part.chunk;
     of.receives_gradient = parameter.receives_gradient;
     of.flat_begin = total;
     total += of.elements;
@@ -202,7 +204,7 @@ Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const 
   }
   if (aligns) total = round_up(total, group_size(plan.mesh));
   unit.true_elements = total;
-  unit.shard_elements = (total + ranks - 1) / ranks;
+  unit.shard_elements = part_of(total, CutBy::Elements, ranks).chunk;
   unit.full_elements = ranks * unit.shard_elements;
   unit.gather_shard_bytes = size_of(unit.param_dtype) * unit.shard_elements;
   if (has_gradient) {

@@ -68,7 +68,7 @@ class Fsdp1Lowering {
     }
     out_.phase = StepPhase::Optimizer;
     if (plan_.optimizer.clip_grad_norm) {
-      out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false});
+      out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .ranks = shard_group()});
     }
     out_.emit({.kind = InstructionKind::OptimizerStep});
     out_.emit({.kind = InstructionKind::ZeroGrad});
@@ -278,10 +278,12 @@ class Fsdp1Lowering {
 
   void post_backward(int unit) {
     free_in_backward(unit);
-    out_.emit(sync_ ? InstructionKind::ReduceGrads : InstructionKind::AccumulateGrads, unit);
-    if (!sync_) return;
-    // One rank, too, calls its all-reduce.
-    out_.schedule.instructions.back().calls_alone = true;
+    if (!sync_) return out_.emit(InstructionKind::AccumulateGrads, unit);
+    // A shard group of one rank reduces with its copies alone, and calls that all-reduce without copies, too.
+    out_.emit({.kind = InstructionKind::ReduceGrads,
+               .ranks = shard_group(),
+               .copies = layout_.mesh.group_along(MeshAxis::DpReplicate, !is_sharded()),
+               .unit = unit});
     out_.emit({.kind = InstructionKind::Free, .buffer = BufferKind::ReduceInput, .closes = true, .unit = unit});
   }
 
@@ -308,6 +310,8 @@ class Fsdp1Lowering {
 
   // ---- units -------------------------------------------------------------------------------------------------------
 
+  RankGroup shard_group() const { return layout_.mesh.group_along(MeshAxis::DpShard); }
+
   void unshard(int unit) {
     UnitState& state = units_[unit];
     if (state.unsharded || state.gathering) {
@@ -316,7 +320,7 @@ class Fsdp1Lowering {
       return;
     }
     state.gathering = true;
-    out_.emit(InstructionKind::Unshard, unit);
+    out_.emit({.kind = InstructionKind::Unshard, .ranks = shard_group(), .unit = unit});
   }
 
   void wait(int unit) {

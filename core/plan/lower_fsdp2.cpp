@@ -106,7 +106,7 @@ class Fsdp2Lowering {
     if (plan_.optimizer.clip_grad_norm) {
       out_.emit({.kind = InstructionKind::ClipGradNorm,
                  .reduces_each_norm = quirks_.clip_reduces_each_norm,
-                 .calls_alone = !quirks_.skip_collectives_of_one});
+                 .ranks = layout_.mesh.group_along(MeshAxis::DpShard, !quirks_.skip_collectives_of_one)});
     }
     out_.emit({.kind = InstructionKind::OptimizerStep});
     out_.emit({.kind = InstructionKind::ZeroGrad});
@@ -468,8 +468,8 @@ class Fsdp2Lowering {
     state.slot = tree(unit).held_gather == unit && tree(unit).held_slot == 0 ? 1 : 0;
     out_.emit({.kind = InstructionKind::Unshard,
                .slot = state.slot,
-               .smaller_group = state.smaller,
-               .calls_alone = !quirks_.skip_collectives_of_one,
+               .ranks = state.smaller ? ranks_along(MeshAxis::DpShard, layout_.units[unit].reshard.world_size)
+                                      : layout_.mesh.group_along(MeshAxis::DpShard, !quirks_.skip_collectives_of_one),
                .unit = unit});
   }
 
@@ -510,7 +510,8 @@ class Fsdp2Lowering {
                .keeps_last_gradient = quirks_.last_gradient_kept_in_reduce &&
                                       (layout_.mesh.dp_shard() > 1 || !quirks_.skip_reductions_of_one),
                .keeps_all_reduce_output = keeps_output,
-               .calls_alone = !quirks_.skip_reductions_of_one,
+               .ranks = layout_.mesh.group_along(MeshAxis::DpShard, !quirks_.skip_reductions_of_one),
+               .copies = layout_.mesh.group_along(MeshAxis::DpReplicate),
                .unit = unit});
     while (quirks_.reduce_input_kept_in_next && !of.reduce_inputs.empty()) free_oldest_reduce_input(of, kEnds);
     of.reduce_inputs.push_back(unit);

@@ -31,12 +31,13 @@ class SimpleFsdpLowering {
         plan_(plan),
         layout_(layout),
         checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
-        gathers_(plan.mesh.dp_shard() > 1) {}
+        ranks_(layout.mesh.group_along(MeshAxis::DpShard)),
+        gathers_(!ranks_.empty()) {}
 
   Schedule run() {
     if (gathers_) {
       for (int p = 0; p < static_cast<int>(index_.model->parameters.size()); ++p)
-        out_.schedule.groups.push_back({.parameters = {p}, .last = p});
+        out_.schedule.groups.push_back({.parameters = {p}, .last = p, .ranks = ranks_});
     }
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
       out_.begin_micro_batch(m);
@@ -48,8 +49,9 @@ class SimpleFsdpLowering {
     }
     out_.phase = StepPhase::Optimizer;
     if (plan_.optimizer.clip_grad_norm) {
-      out_.emit(
-          {.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = plan_.runtime.quirks.clip_reduces_each_norm});
+      out_.emit({.kind = InstructionKind::ClipGradNorm,
+                 .reduces_each_norm = plan_.runtime.quirks.clip_reduces_each_norm,
+                 .ranks = ranks_});
     }
     out_.emit({.kind = InstructionKind::OptimizerStep});
     out_.emit({.kind = InstructionKind::ZeroGrad});
@@ -65,7 +67,9 @@ class SimpleFsdpLowering {
   void gather(int call, int position) {
     if (!gathers_) return;
     for (const int read : reads_at(call, position)) {
-      out_.emit({.kind = InstructionKind::GatherParameters, .group = index_.model->calls[call].parameters[read]});
+      out_.emit({.kind = InstructionKind::GatherParameters,
+                 .ranks = ranks_,
+                 .group = index_.model->calls[call].parameters[read]});
     }
   }
 
@@ -107,7 +111,10 @@ class SimpleFsdpLowering {
       out_.emit_ops(InstructionKind::Backward, index_, call, stop, position);
       position = stop;
       for (; is_ready(position); ++next) {
-        out_.emit({.kind = InstructionKind::ReduceBucket, .bucket = static_cast<int>(next)});
+        out_.emit({.kind = InstructionKind::ReduceBucket,
+                   .ranks = ranks_,
+                   .copies = layout_.mesh.group_along(MeshAxis::DpReplicate),
+                   .bucket = static_cast<int>(next)});
       }
     }
   }
@@ -129,6 +136,7 @@ class SimpleFsdpLowering {
   const Plan& plan_;
   const Layout& layout_;
   std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
+  const RankGroup ranks_;                         // The ranks that share a parameter; empty if each has it whole.
   const bool gathers_;                            // Something is sharded.
   ScheduleWriter out_;
 };

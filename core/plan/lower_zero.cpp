@@ -31,21 +31,23 @@ class ZeroLowering {
       out_.begin_micro_batch(m);
       out_.emit_whole_forward(index_, layout_);
       out_.phase = StepPhase::Backward;
-      const bool reduces = m + 1 == plan_.accumulation || traits_of(plan_).zero_stage == 2;
+      const bool reduces = m + 1 == plan_.accumulation || layout_.zero.cuts_gradients;
       if (reduces) out_.emit({.kind = InstructionKind::PrepareReduce});
-      out_.emit_backward_in_buckets(index_, layout_, reduces, true);
+      out_.emit_backward_in_buckets(index_, layout_, {0, reduces ? layout_.num_buckets() : 0, kRanks});
       out_.emit({.kind = InstructionKind::FinishReduce});
     }
     out_.phase = StepPhase::Optimizer;
-    if (zero_dtype(plan_) != Dtype::Float32) out_.emit({.kind = InstructionKind::CheckOverflow, .calls_alone = true});
-    out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .calls_alone = true});
+    if (zero_dtype(plan_) != Dtype::Float32) out_.emit({.kind = InstructionKind::CheckOverflow, .ranks = kRanks});
+    out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .ranks = kRanks});
     out_.emit({.kind = InstructionKind::OptimizerStep});
-    if (layout_.zero.ranks > 1) out_.emit({.kind = InstructionKind::GatherParameters});
+    if (layout_.zero.ranks > 1) out_.emit({.kind = InstructionKind::GatherParameters, .ranks = kRanks});
     out_.emit({.kind = InstructionKind::ZeroGrad});
     return std::move(out_.schedule);
   }
 
  private:
+  static constexpr RankGroup kRanks = ranks_along(MeshAxis::DpShard);  // One rank calls its collectives, too.
+
   const ModelIndex& index_;
   const Plan& plan_;
   const Layout& layout_;

@@ -64,8 +64,10 @@ class Zero3Lowering {
     micro_batches();
     out_.phase = StepPhase::Optimizer;
     coordinator_.release_all();
-    if (zero_dtype(plan_) == Dtype::Float16) out_.emit({.kind = InstructionKind::CheckOverflow, .calls_alone = true});
-    out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .calls_alone = true});
+    if (zero_dtype(plan_) == Dtype::Float16)
+      out_.emit({.kind = InstructionKind::CheckOverflow, .ranks = ranks_along(MeshAxis::DpShard)});
+    out_.emit(
+        {.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .ranks = ranks_along(MeshAxis::DpShard)});
     out_.emit({.kind = InstructionKind::OptimizerStep});
     coordinator_.gather_persistent();
     out_.emit({.kind = InstructionKind::ZeroGrad});
@@ -221,7 +223,9 @@ class Zero3Lowering {
 
   void reduce_ready(int position) {
     for (; is_ready(position); ++next_bucket_) {
-      out_.emit({.kind = InstructionKind::ReduceBucket, .bucket = static_cast<int>(next_bucket_)});
+      out_.emit({.kind = InstructionKind::ReduceBucket,
+                 .ranks = layout_.mesh.group_along(MeshAxis::DpShard),
+                 .bucket = static_cast<int>(next_bucket_)});
     }
   }
 

@@ -21,6 +21,27 @@ enum class MeshAxis : std::uint8_t {
 
 inline constexpr std::size_t kNumMeshAxes = 2;
 
+/// The ranks that a collective runs over, seen from one of them: those that differ from it on some axes alone. So any
+/// kind of parallelism names its groups, and nobody has to know which one it is.
+struct RankGroup {
+  std::uint8_t axes = 0;      ///< A bit for each MeshAxis. 0: nothing is called.
+  std::int32_t ranks = 0;     ///< Only so many of them; 0: all.
+  std::int32_t distance = 1;  ///< How far apart two neighbors of such a part are.
+
+  bool empty() const { return axes == 0; }
+  /// Whether it is a part of the ranks along its axes.
+  bool is_part() const { return ranks > 0; }
+  bool is_along(MeshAxis axis) const { return axes == 1U << static_cast<unsigned>(axis); }
+
+  bool operator==(const RankGroup&) const = default;
+};
+
+/// All ranks along one axis; the `ranks` nearest of them, or so many that are `distance` apart.
+constexpr RankGroup ranks_along(MeshAxis axis, std::int64_t ranks = 0, std::int64_t distance = 1) {
+  return {static_cast<std::uint8_t>(1U << static_cast<unsigned>(axis)), static_cast<std::int32_t>(ranks),
+          static_cast<std::int32_t>(distance)};
+}
+
 /// A rank is its coordinates as the digits of a number, outermost first: ranks of the innermost axis are neighbors.
 struct Mesh {
   std::array<std::int64_t, kNumMeshAxes> sizes{1, 1};  ///< [axes], each at least 1.
@@ -39,6 +60,27 @@ struct Mesh {
 
   /// How far apart two ranks are that are neighbors on an axis.
   std::int64_t stride(MeshAxis axis) const { return product(sizes.data() + static_cast<std::size_t>(axis) + 1); }
+
+  /// The number of ranks of a group; 1 for an empty one.
+  std::int64_t size(const RankGroup& group) const {
+    if (group.is_part()) return group.ranks;
+    std::int64_t ranks = 1;
+    for (std::size_t axis = 0; axis < kNumMeshAxes; ++axis) ranks *= (group.axes >> axis & 1) != 0 ? sizes[axis] : 1;
+    return ranks;
+  }
+
+  /// How far apart two neighbors of a group are.
+  std::int64_t stride(const RankGroup& group) const {
+    std::size_t inner = kNumMeshAxes - 1;
+    while (inner > 0 && (group.axes >> inner & 1) == 0) --inner;
+    return stride(static_cast<MeshAxis>(inner)) * group.distance;
+  }
+
+  /// The ranks along an axis as the group of a collective: empty if there is one rank, which calls nothing unless it
+  /// `calls_alone`.
+  RankGroup group_along(MeshAxis axis, bool calls_alone = false) const {
+    return size(axis) > 1 || calls_alone ? ranks_along(axis) : RankGroup{};
+  }
 
   /// Where a rank stands on an axis, from 0.
   std::int64_t coordinate_of(MeshAxis axis, std::int64_t rank) const { return rank / stride(axis) % size(axis); }

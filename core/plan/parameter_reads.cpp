@@ -17,6 +17,8 @@
 
 #include <algorithm>
 
+#include "core/plan/parameter_part.h"
+
 namespace fsdp {
 
 namespace {
@@ -90,17 +92,6 @@ Errors check_simple_fsdp_plan(const Plan& plan, const Model& model) {
   return errors;
 }
 
-CutParameter cut_parameter(const Shape& shape, std::int64_t shard, std::int64_t rank) {
-  const std::int64_t rows = shape.empty() ? 1 : shape.front();
-  CutParameter cut;
-  cut.elements = num_elements(shape);
-  const std::int64_t row = rows > 0 ? cut.elements / rows : 0;
-  cut.chunk = (rows + shard - 1) / shard * row;
-  cut.local = std::clamp<std::int64_t>(cut.elements - rank * cut.chunk, 0, cut.chunk);
-  cut.full = shard * cut.chunk;
-  return cut;
-}
-
 Dtype read_dtype(const MixedPrecision& precision, Dtype own) {
   return precision.param_dtype.value_or(own);
 }
@@ -124,7 +115,7 @@ std::vector<GradientBucket> gradients_of_reads(const ModelIndex& index, const Pl
       if (!model.parameters[p].trainable) continue;
       gradients.push_back({.parameters = {p},
                            .dtype = read_reduce_dtype(plan.mixed_precision, layout.parameter_dtype[p]),
-                           .elements = cut_parameter(model.parameters[p].shape, plan.mesh.dp_shard(), 0).full,
+                           .elements = part_of(model.parameters[p].shape, CutBy::Rows, plan.mesh.dp_shard()).full,
                            .ready = position});
     }
   }

@@ -16,19 +16,6 @@ namespace fsdp {
 /// are kept over micro-batches; and what of it is not predicted.
 Errors check_simple_fsdp_plan(const Plan& plan, const Model& model);
 
-/// A parameter cut along its first dimension over `shard` ranks, as Shard(0) of a DTensor cuts it.
-struct CutParameter {
-  std::int64_t elements = 0;
-  std::int64_t chunk = 0;  ///< Elements of the largest part: ceil(rows / shard) rows.
-  std::int64_t local = 0;  ///< Elements of the part of one rank; 0 where the rows have run out.
-  std::int64_t full = 0;   ///< shard * chunk: what a collective gets or gives.
-
-  bool is_padded() const { return full != elements; }
-  bool operator==(const CutParameter&) const = default;
-};
-/// `rank`: in the shard group.
-CutParameter cut_parameter(const Shape& shape, std::int64_t shard, std::int64_t rank);
-
 /// Dtypes of the copy that a read of a parameter of dtype `own` makes, and of the reduction of its gradient.
 Dtype read_dtype(const MixedPrecision& precision, Dtype own);
 Dtype read_reduce_dtype(const MixedPrecision& precision, Dtype own);

@@ -51,6 +51,8 @@ enum class InstructionKind : std::uint8_t {
 
 inline constexpr int kNumInstructionKinds = static_cast<int>(InstructionKind::ZeroGrad) + 1;
 std::string_view name_of(InstructionKind kind);
+/// Whether an instruction of this kind may have a collective. OptimizerStep is none: Muon's are its own.
+bool calls_ranks(InstructionKind kind);
 
 /// A buffer that one instruction makes and a later one frees. A buffer that lives only as long as its instruction is
 /// not listed: both interpreters know it from the instruction.
@@ -62,9 +64,11 @@ enum class BufferKind : std::uint8_t {
   /// Made by a ReduceGrads that `keeps_all_reduce_output`. Without a cast it is the sharded gradient itself: Free then
   /// drops FSDP2's second reference to it.
   AllReduceOutput,
+  /// DDP: the buckets of the first reduction, made with the wrapper. After its Free those of all later ones are there.
+  FirstBuckets,
 };
 
-inline constexpr int kNumBufferKinds = static_cast<int>(BufferKind::AllReduceOutput) + 1;
+inline constexpr int kNumBufferKinds = static_cast<int>(BufferKind::FirstBuckets) + 1;
 /// "all-gather output".
 std::string_view name_of(BufferKind kind);
 
@@ -78,16 +82,18 @@ struct Instruction {
   std::uint8_t slot = 0;  ///< and its slot. For Unshard and WaitForUnshard: the slot of the gather's output.
   /// For Free: true if it ends the instruction before it, false if it begins the one after it. Either may have several.
   bool closes = false;
-  bool smaller_group = false;            ///< Unshard from the shard that an integer reshard_after_forward kept.
   bool keeps_last_gradient = false;      ///< ReduceGrads: the last unsharded gradient lives until its end.
   bool keeps_all_reduce_output = false;  ///< ReduceGrads: the all-reduce's output lives until it is freed.
   bool reduces_each_norm = true;         ///< ClipGradNorm: the all-reduce has one element per parameter, otherwise one.
-  bool calls_alone = false;              ///< A group of one rank calls its collectives, too.
-  int bucket = -1;                       ///< In `Layout::buckets`, for ReduceBucket.
-  int group = -1;                        ///< In `Schedule::groups`, for ZeRO-3's instructions on parameters.
-  int unit = -1;     ///< In `Layout::units`, for the instructions of a unit; for Free, the owner of the buffer.
-  int call = -1;     ///< In `Model::calls`, for Forward and Backward.
-  int op_begin = 0;  ///< In the block of the call.
+  /// The ranks of its collective: who gathers, and who scatters or sums. Empty: nothing is called. Unshard has a part
+  /// of a group for the shard that an integer reshard_after_forward kept.
+  RankGroup ranks = {};
+  RankGroup copies = {};  ///< ReduceGrads and ReduceBucket: the ranks that all-reduce what each of `ranks` reduces.
+  int bucket = -1;        ///< As `Layout::bucket` counts them, for ReduceBucket.
+  int group = -1;         ///< In `Schedule::groups`, for ZeRO-3's instructions on parameters.
+  int unit = -1;          ///< In `Layout::units`, for the instructions of a unit; for Free, the owner of the buffer.
+  int call = -1;          ///< In `Model::calls`, for Forward and Backward.
+  int op_begin = 0;       ///< In the block of the call.
   int op_end = 0;
   int rerun_op = -1;  ///< In a checkpointed block that the next Backward reruns: this comes before that op.
   int micro_batch = 0;
@@ -99,10 +105,9 @@ struct Instruction {
 
 /// Parameters that ZeRO-3 gathers in one collective, or frees at once.
 struct ParameterGroup {
-  std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which they lie in the output.
-  int last = -1;                ///< The one that is requested last: no other live output has it as its last.
-  /// Gathered from the second copy of hpz_partition_size neighbors, and not from all ranks.
-  bool from_neighbors = false;
+  std::vector<int> parameters;   ///< In `Model::parameters`, in the order in which they lie in the output.
+  int last = -1;                 ///< The one that is requested last: no other live output has it as its last.
+  RankGroup ranks = {};          ///< Who gathers: all ranks, or the neighbors that have a second copy (hpZ).
   std::int64_t drive_bytes = 0;  ///< The rank's parts, read from an NVMe drive before the gather begins.
 
   bool operator==(const ParameterGroup&) const = default;
@@ -156,7 +161,9 @@ std::vector<Instruction> actions_of(const Schedule& schedule);
 ///  - under ZeRO-3 an op runs only while its parameters are gathered; no parameter is gathered twice, and only gathered
 ///    ones are freed;
 ///  - a buffer is freed once after it was made, never used after that, and none outlives the step;
-///  - a Free begins or ends an instruction.
+///  - a Free begins or ends an instruction;
+///  - DDP's first reduction is in its own buckets, which are freed before any later one;
+///  - a reduction of several ranks names them, and what calls nobody names none.
 /// In a step of passes each pass is such a micro-batch, for the ops that its backward runs through; an optimizer
 /// requires its own units to be sharded; units that are gathered at the begin of a step are gathered at its end.
 /// Errors: `where` is the index of an instruction that breaks one.
@@ -177,12 +184,15 @@ bool saves_tensors(const Op& op);
 /// The schedule of one steady step of the plan's framework.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The first step of a run, and those after it.
+/// The first steps of a run, and those after them.
 struct StepSchedules {
-  /// Empty if it equals the others. It differs under FSDP1 with forward_prefetch and under ZeRO-3, which do not know
-  /// the order of modules yet, and in a step of passes that leaves a model gathered for the next.
+  /// Empty if it equals the others. It differs under DDP, which has other buckets; under FSDP1 with forward_prefetch
+  /// and under ZeRO-3, which do not know the order of modules yet; and in a step of passes that leaves a model gathered
+  /// for the next.
   Schedule first;
   Schedule steady;
+  /// Empty if it equals `steady`. Under DDP the second forward of a run makes the buckets of all later steps.
+  Schedule second = {};
 };
 
 /// Both steps of the plan's framework.
@@ -199,6 +209,7 @@ Schedule lower_fsdp1(const ModelIndex& index, const Plan& plan, const Layout& la
 
 /// PyTorch DDP, the same (core/plan/lower_ddp.cpp).
 Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layout);
+StepSchedules lower_ddp_steps(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// DeepSpeed's ZeRO-1 and 2, the same (core/plan/lower_zero.cpp).
 Schedule lower_zero(const ModelIndex& index, const Plan& plan, const Layout& layout);

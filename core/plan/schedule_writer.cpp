@@ -17,15 +17,13 @@ void ScheduleWriter::emit_whole_forward(const ModelIndex& index, const Layout& l
   if (!has_left) emit({.kind = InstructionKind::LeaveRoot});
 }
 
-void ScheduleWriter::emit_backward_in_buckets(const ModelIndex& index, const Layout& layout, bool reduces,
-                                              bool calls_alone) {
-  std::size_t next = 0;
-  const auto is_ready = [&](int position) {
-    return reduces && next < layout.buckets.size() && layout.buckets[next].ready >= position;
-  };
+void ScheduleWriter::emit_backward_in_buckets(const ModelIndex& index, const Layout& layout,
+                                              const Reductions& reductions) {
+  int next = reductions.begin;
+  const auto is_ready = [&](int position) { return next < reductions.end && layout.bucket(next).ready >= position; };
   const auto reduce_ready = [&](int position) {
     for (; is_ready(position); ++next) {
-      emit({.kind = InstructionKind::ReduceBucket, .calls_alone = calls_alone, .bucket = static_cast<int>(next)});
+      emit({.kind = InstructionKind::ReduceBucket, .ranks = reductions.ranks, .bucket = next});
     }
   };
   int position = index.num_positions();

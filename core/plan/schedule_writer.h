@@ -35,9 +35,14 @@ struct ScheduleWriter {
   /// The forward of a model whose only unit is the root: a loss that the script computes comes after LeaveRoot.
   void emit_whole_forward(const ModelIndex& index, const Layout& layout);
 
-  /// The backward of such a model. Where it `reduces`, each bucket of the layout is reduced when it is ready, in order;
-  /// `calls_alone` as of the instruction.
-  void emit_backward_in_buckets(const ModelIndex& index, const Layout& layout, bool reduces, bool calls_alone);
+  /// The backward of such a model. The ranks of a group reduce the buckets with the numbers [begin, end), each when it
+  /// is ready, in order.
+  struct Reductions {
+    int begin = 0;
+    int end = 0;
+    RankGroup ranks = {};
+  };
+  void emit_backward_in_buckets(const ModelIndex& index, const Layout& layout, const Reductions& reductions);
 };
 
 }  // namespace fsdp

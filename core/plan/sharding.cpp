@@ -26,6 +26,7 @@
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/flat_units.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/parameter_part.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/unit_boundaries.h"
 #include "core/plan/zero_partition.h"
@@ -82,6 +83,7 @@ class LayoutMaker {
       layout_.buckets = gradients_of_reads(index_, plan_, layout_);
     } else if (layout_.is_replicated && plan_.mesh.world_size() > 1) {
       layout_.buckets = make_buckets(index_, plan_, layout_);
+      layout_.first_buckets = first_step_buckets(plan_, layout_.buckets);
     }
     if (!layout_.is_replicated) layout_.hooks = hook_order(layout_);
     return std::move(layout_);
@@ -289,13 +291,12 @@ class LayoutMaker {
   void measure(ShardedUnit& unit) {
     for (ShardedParameter& shard : unit.parameters) {
       const Parameter& parameter = model_.parameters[shard.parameter];
-      const std::int64_t rows = parameter.shape.empty() ? 1 : parameter.shape.front();
-      shard.elements = num_elements(parameter.shape);
-      const std::int64_t row = rows > 0 ? shard.elements / rows : 0;
-      const std::int64_t chunk = (rows + shard_ - 1) / shard_;
-      shard.shard_elements = chunk * row;
       const bool is_whole = !traits_.wraps_units && !traits_.gathers_each_read;
-      shard.local_elements = is_whole ? shard.elements : shard.local_elements_of(layout_.rank);
+      const CutBy cut = is_whole ? CutBy::None : CutBy::Rows;
+      const ParameterPart part = part_of(parameter.shape, cut, shard_, layout_.rank);
+      shard.elements = part.elements;
+      shard.shard_elements = part.chunk;
+      shard.local_elements = part.local;
       shard.receives_gradient = parameter.receives_gradient;
       unit.shard_elements += shard.shard_elements;
       unit.true_elements += shard.elements;
@@ -370,9 +371,9 @@ class LayoutMaker {
   }
 
   void add_hooked(ShardedUnit& unit, int parameter) {
-    ShardedParameter p{.parameter = parameter, .elements = num_elements(model_.parameters[parameter].shape)};
-    p.shard_elements = (p.elements + plan_.mesh.dp_shard() - 1) / plan_.mesh.dp_shard();
-    p.local_elements = p.shard_elements;
+    const ParameterPart part = part_of(model_.parameters[parameter].shape, CutBy::Elements, plan_.mesh.dp_shard());
+    ShardedParameter p{.parameter = parameter, .elements = part.elements};
+    p.shard_elements = p.local_elements = part.chunk;
     p.receives_gradient = model_.parameters[parameter].receives_gradient;
     unit.parameters.push_back(p);
   }
@@ -456,7 +457,7 @@ std::int64_t ShardedParameter::local_elements_of(std::int64_t rank) const {
     const std::int64_t begin = std::max(flat_begin, rank * flat_shard);
     return std::max<std::int64_t>(0, std::min(flat_begin + elements, (rank + 1) * flat_shard) - begin);
   }
-  return std::clamp<std::int64_t>(elements - rank * shard_elements, 0, shard_elements);
+  return fsdp::local_elements(elements, shard_elements, rank);
 }
 
 Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank) {
@@ -475,12 +476,22 @@ void see_from(Layout& layout, std::int64_t rank) {
   }
 }
 
+const GradientBucket& Layout::bucket(int number) const {
+  const auto place = static_cast<std::size_t>(number);
+  return place < buckets.size() ? buckets[place] : first_buckets[place - buckets.size()];
+}
+
+bool Layout::has_whole_gradients() const {
+  if (gathers_each_read || has_flat_units()) return mesh.dp_shard() == 1;
+  return is_replicated && !updates_parts();
+}
+
 std::vector<std::int64_t> different_ranks(const Layout& layout) {
   std::vector<std::int64_t> ranks = {0};
-  if (!layout.hooked.empty()) return ranks;  // All parts are padded to one size.
-  if (layout.zero.ranks > 0) return different_parts(layout.zero);
+  if (layout.gathers_by_module()) return ranks;  // All parts are padded to one size.
+  if (layout.updates_parts()) return different_parts(layout.zero);
   // Flat parameters are cut evenly: ranks differ by the padding between the original ones.
-  if (layout.flat != FlatParameters::None) return ranks;
+  if (layout.has_flat_units()) return ranks;
   // Where rows divide, which they mostly do, the last full rank is the last of all.
   const auto add = [&](std::int64_t rank) {
     if (rank < layout.mesh.dp_shard()) ranks.push_back(rank);

@@ -105,6 +105,9 @@ struct ZeroBuffer {
   /// For ZeRO-3: the begins of the sub-groups in `parameters`, and the end of the last one. The optimizer updates one
   /// sub-group after the other.
   std::vector<std::size_t> group_begins = {};
+  /// A rank keeps the reduced gradients of its part alone, and each micro-batch reduces. False: whole gradients wait
+  /// for the last micro-batch (ZeRO-1).
+  bool cuts_gradients = false;
 
   std::int64_t part_elements() const { return elements / ranks; }
   std::size_t num_groups() const { return group_begins.empty() ? 0 : group_begins.size() - 1; }
@@ -138,13 +141,13 @@ struct HookOrder {
 
 struct Layout {
   Mesh mesh;
-  std::int64_t rank = 0;               ///< In the shard group.
-  std::vector<ShardedUnit> units;      ///< As in the plan: bottom-up, the root last.
-  std::vector<int> unit_of_parameter;  ///< [num parameters] In `units`.
-  std::vector<Dtype> parameter_dtype;  ///< [num parameters] Dtype of the sharded parameter.
-  /// For DDP and ZeRO, in the order of their all-reduces, in every step but DDP's first one, which has one bucket for
-  /// each dtype.
-  std::vector<GradientBucket> buckets = {};
+  std::int64_t rank = 0;                     ///< In the shard group.
+  std::vector<ShardedUnit> units;            ///< As in the plan: bottom-up, the root last.
+  std::vector<int> unit_of_parameter;        ///< [num parameters] In `units`.
+  std::vector<Dtype> parameter_dtype;        ///< [num parameters] Dtype of the sharded parameter.
+  std::vector<GradientBucket> buckets = {};  ///< For DDP and ZeRO, in the order of their all-reduces.
+  /// For DDP: those of its first reduction, one for each dtype. Empty if they are the buckets of all steps.
+  std::vector<GradientBucket> first_buckets = {};
   FlatParameters flat = FlatParameters::None;
   ZeroBuffer zero = {};
   /// For ZeRO-3: each module with a forward, its own parameters and its passes. ZeRO-3 gathers by module.
@@ -153,6 +156,21 @@ struct Layout {
   /// For SimpleFSDP: each read of a parameter gathers its own whole copy.
   bool gathers_each_read = false;
   HookOrder hooks = {};
+
+  /// A bucket by its number: `buckets`, and after them `first_buckets`.
+  const GradientBucket& bucket(int number) const;
+  int num_buckets() const { return static_cast<int>(buckets.size() + first_buckets.size()); }
+
+  /// Each unit is one flat parameter, and ops compute with the output of its all-gather.
+  bool has_flat_units() const { return flat != FlatParameters::None; }
+  /// Each rank updates its part of all trained parameters, which lie in one buffer.
+  bool updates_parts() const { return zero.ranks > 0; }
+  /// Each rank has a part of each parameter; hooks of modules gather them, one by one or several together.
+  bool gathers_by_module() const { return !hooked.empty(); }
+  /// Each rank has the whole reduced gradient of each parameter.
+  bool has_whole_gradients() const;
+  /// The ranks have whole parameters, and buckets for their gradients that live as long as the wrapper.
+  bool keeps_buckets() const { return !buckets.empty() && !updates_parts() && !gathers_each_read; }
 
   bool operator==(const Layout&) const = default;
 };

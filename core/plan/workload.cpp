@@ -105,7 +105,7 @@ NamedWork work_of_unit(const Instruction& step, const Layout& layout) {
   const std::string kind(name_of(step.kind));
   switch (step.kind) {
     case InstructionKind::Unshard:
-      return {.work = kind + gather + (step.smaller_group ? " of a smaller group" : ""), .size = gathered};
+      return {.work = kind + gather + (step.ranks.is_part() ? " of a smaller group" : ""), .size = gathered};
     case InstructionKind::WaitForUnshard:
     case InstructionKind::Reshard:
       return {.work = kind + gather, .size = gathered};

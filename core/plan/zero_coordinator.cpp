@@ -38,6 +38,8 @@ namespace fsdp {
 
 ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::size_t num_parameters)
     : plan_(plan),
+      ranks_(layout.mesh.group_along(MeshAxis::DpShard)),
+      neighbors_(ranks_along(MeshAxis::DpShard, std::min(plan.zero.hpz_partition_size, layout.zero.ranks))),
       is_cut_(layout.zero.ranks > 1),
       has_copies_(is_cut_ && plan.zero.hpz_partition_size > 1),
       is_fetched_(is_cut_ || plan.zero.offload_param),
@@ -176,11 +178,11 @@ void ZeroCoordinator::gather(std::vector<int> parameters) {
   std::erase_if(parameters, [&](int p) { return states_[p].status != Status::NotAvailable; });
   const auto rest =
       std::stable_partition(parameters.begin(), parameters.end(), [&](int p) { return states_[p].has_copy; });
-  gather_from({parameters.begin(), rest}, true);
-  gather_from({rest, parameters.end()}, false);
+  gather_from({parameters.begin(), rest}, neighbors_);
+  gather_from({rest, parameters.end()}, ranks_);
 }
 
-void ZeroCoordinator::gather_from(std::vector<int> parameters, bool from_neighbors) {
+void ZeroCoordinator::gather_from(std::vector<int> parameters, const RankGroup& ranks) {
   if (parameters.empty()) return;
   std::sort(parameters.begin(), parameters.end(), [&](int a, int b) { return states_[a].order < states_[b].order; });
   for (const int p : parameters) {
@@ -192,19 +194,19 @@ void ZeroCoordinator::gather_from(std::vector<int> parameters, bool from_neighbo
   }
   Fetch fetch{.parameters = parameters, .left = static_cast<int>(parameters.size())};
   if (is_fetched_) {
-    fetch.group = gathered_group(std::move(parameters), from_neighbors);
+    fetch.group = gathered_group(std::move(parameters), ranks);
     // A persistent parameter is never cut again: its buffer is free at once.
     for (const int p : fetch.parameters) {
       if (states_[p].persists) drive_.release(p);
     }
-    out_->emit({.kind = InstructionKind::FetchParameters, .group = fetch.group});
+    out_->emit({.kind = InstructionKind::FetchParameters, .ranks = ranks, .group = fetch.group});
   }
   fetches_.push_back(std::move(fetch));
 }
 
-int ZeroCoordinator::gathered_group(std::vector<int> parameters, bool from_neighbors) {
+int ZeroCoordinator::gathered_group(std::vector<int> parameters, const RankGroup& ranks) {
   const std::int64_t read = drive_.need(parameters);
-  return add_group({.parameters = std::move(parameters), .from_neighbors = from_neighbors, .drive_bytes = read});
+  return add_group({.parameters = std::move(parameters), .ranks = ranks, .drive_bytes = read});
 }
 
 int ZeroCoordinator::add_group(ParameterGroup group) {
@@ -220,8 +222,8 @@ void ZeroCoordinator::gather_unknown(int module) {
   if (unknown.empty()) return;
   for (const int p : unknown) states_[p].status = Status::Available;
   if (!is_fetched_) return;
-  const int group = gathered_group(std::move(unknown));
-  out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = is_cut_, .group = group});
+  const int group = gathered_group(std::move(unknown), ranks_);
+  out_->emit({.kind = InstructionKind::GatherParameters, .ranks = ranks_, .group = group});
 }
 
 // The CPU waits if it has run ahead of too many parameters that were asked for.
@@ -340,8 +342,8 @@ void ZeroCoordinator::gather_persistent() {
   }
   fetches_.clear();
   if (persistent.empty() || !is_fetched_) return;
-  const int group = gathered_group(std::move(persistent));
-  out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = is_cut_, .group = group});
+  const int group = gathered_group(std::move(persistent), ranks_);
+  out_->emit({.kind = InstructionKind::GatherParameters, .ranks = ranks_, .group = group});
 }
 
 }  // namespace fsdp

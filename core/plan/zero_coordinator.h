@@ -80,7 +80,7 @@ class ZeroCoordinator {
 
   const std::vector<int>& own(int module) const { return own_[module]; }
   void gather(std::vector<int> parameters);
-  void gather_from(std::vector<int> parameters, bool from_neighbors);
+  void gather_from(std::vector<int> parameters, const RankGroup& ranks);
   void gather_unknown(int module);
   void ask_for(int parameter);
   void take(int parameter);
@@ -88,16 +88,18 @@ class ZeroCoordinator {
   void read_ahead();
   void release_one(int parameter, std::vector<int>& released);
   void emit_release(std::vector<int> released);
-  int gathered_group(std::vector<int> parameters, bool from_neighbors = false);
+  int gathered_group(std::vector<int> parameters, const RankGroup& ranks);
   int add_group(ParameterGroup group);
   const std::vector<int>& releasable(int module);
   std::vector<int> find_releasable(int module) const;
   void complete_trace();
 
   const Plan& plan_;
-  const bool is_cut_;      // Over more than one rank.
-  const bool has_copies_;  // A second time over some of them.
-  const bool is_fetched_;  // Parameters come from other ranks, or from the host: else nothing moves.
+  const RankGroup ranks_;      // All of them, or none where there is one,
+  const RankGroup neighbors_;  // and those that share a second copy.
+  const bool is_cut_;          // Over more than one rank.
+  const bool has_copies_;      // A second time over some of them.
+  const bool is_fetched_;      // Parameters come from other ranks, or from the host: else nothing moves.
   ZeroDriveReader drive_;
   ScheduleWriter* out_ = nullptr;
   std::vector<std::vector<int>> own_;      // [modules] In `Model::parameters`.

@@ -33,6 +33,7 @@
 
 #include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
+#include "core/plan/parameter_part.h"
 #include "core/plan/zero_partition.h"
 
 namespace fsdp {
@@ -53,7 +54,7 @@ std::int64_t largest_group(const ZeroBuffer& buffer) {
 }
 
 std::int64_t part_of(const ShardedParameter& p, const ZeroBuffer& buffer) {
-  return (p.elements + buffer.ranks - 1) / buffer.ranks;
+  return part_of(p.elements, CutBy::Elements, buffer.ranks).chunk;
 }
 
 std::int64_t item_of(const ShardedParameter& p, const Layout& layout) {
@@ -218,8 +219,7 @@ std::vector<std::int64_t> reduced_elements(const Layout& layout) {
   const std::vector<std::int64_t> elements = elements_of_all(layout);
   for (const GradientBucket& bucket : layout.buckets) {
     for (const int p : bucket.parameters) {
-      const std::int64_t part = (elements[p] + layout.zero.ranks - 1) / layout.zero.ranks;
-      all[p] = std::clamp<std::int64_t>(elements[p] - layout.rank * part, 0, part);
+      all[p] = part_of(elements[p], CutBy::Elements, layout.zero.ranks, layout.rank).local;
     }
   }
   return all;

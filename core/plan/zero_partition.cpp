@@ -34,6 +34,7 @@
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
+#include "core/plan/parameter_part.h"
 #include "core/plan/schedule.h"
 #include "core/plan/zero_nvme.h"
 #include "core/plan/zero_quantization.h"
@@ -82,12 +83,13 @@ std::vector<std::size_t> sub_groups_of(const ZeroBuffer& buffer, std::int64_t si
 ZeroBuffer make_zero_buffer(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   const Model& model = *index.model;
   ZeroBuffer buffer{.parameters = {}, .begins = {0}, .ranks = plan.mesh.world_size()};
+  buffer.cuts_gradients = traits_of(plan).zero_stage > 1;
   for (std::size_t p = 0; p < model.parameters.size(); ++p) {
     if (!model.parameters[p].trainable) continue;
     buffer.parameters.push_back(static_cast<int>(p));
     const std::int64_t elements = num_elements(model.parameters[p].shape);
-    const std::int64_t part = (elements + buffer.ranks - 1) / buffer.ranks;
-    buffer.begins.push_back(buffer.begins.back() + (traits_of(plan).zero_stage == 3 ? part : elements));
+    const CutBy cut = traits_of(plan).zero_stage == 3 ? CutBy::Elements : CutBy::None;
+    buffer.begins.push_back(buffer.begins.back() + part_of(elements, cut, buffer.ranks).chunk);
     buffer.dtype = layout.parameter_dtype[p];
   }
   if (traits_of(plan).zero_stage == 3) {
@@ -222,8 +224,7 @@ std::vector<ZeroReduction> reductions_of(const GradientBucket& bucket, const Lay
 }
 
 std::int64_t padded_elements(int parameter, const Layout& layout, const Model& model) {
-  const std::int64_t elements = num_elements(model.parameters[parameter].shape);
-  return (elements + layout.zero.ranks - 1) / layout.zero.ranks * layout.zero.ranks;
+  return part_of(model.parameters[parameter].shape, CutBy::Elements, layout.zero.ranks).full;
 }
 
 std::int64_t padded_elements(const GradientBucket& bucket, const Layout& layout, const Model& model) {

@@ -36,6 +36,11 @@ std::string_view name_of(ReduceOp op) {
   return name_of(kReduceOpTable, op);
 }
 
+MeshDimension dimension_of(const RankGroup& ranks) {
+  if (ranks.is_along(MeshAxis::DpShard)) return MeshDimension::Shard;
+  return ranks.is_along(MeshAxis::DpReplicate) ? MeshDimension::Replicate : MeshDimension::Other;
+}
+
 std::string_view name_of(MeshDimension dimension) {
   return name_of(kMeshDimensionTable, dimension);
 }

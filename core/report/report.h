@@ -206,6 +206,8 @@ enum class MeshDimension : std::uint8_t {
   Other,  ///< For a measured collective with only a known group size.
 };
 std::string_view name_of(MeshDimension dimension);
+/// The dimension that a group lies along; Other for several, or none.
+MeshDimension dimension_of(const RankGroup& ranks);
 
 /// How a reduction combines the ranks' values.
 enum class ReduceOp : std::uint8_t {

@@ -166,6 +166,8 @@ void RunningUnit::free(BufferKind buffer, int slot) {
       return free_reduce_input();
     case BufferKind::AllReduceOutput:
       return free_all_reduce_output();
+    case BufferKind::FirstBuckets:
+      return;  // Another framework has them.
   }
 }
 

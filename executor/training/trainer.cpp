@@ -347,7 +347,7 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::LoadInputs:
       return load_inputs(step);
     case InstructionKind::Unshard:
-      return units_[step.unit]->unshard(step.slot, step.smaller_group);
+      return units_[step.unit]->unshard(step.slot, step.ranks.is_part());
     case InstructionKind::WaitForUnshard:
       return units_[step.unit]->wait_for_unshard(step.slot);
     case InstructionKind::LeaveRoot:

@@ -47,6 +47,7 @@
 
 #include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
+#include "core/plan/parameter_part.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/zero_partition.h"
 #include "planner/space/checkpointed_blocks.h"
@@ -232,7 +233,7 @@ void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, con
   sums.keeps = sums.adds = sums.reduces = sums.reduce_copies = sums.all_reduces = Seconds{0};
   sums.root_gather = sums.last_reduce = Seconds{0};
   const std::vector<simulator::BucketTimes> buckets =
-      simulator::bucket_times(model, layout, plan, mesh, cluster, costs);
+      simulator::bucket_times(layout.buckets, model, layout, plan, mesh, cluster, costs);
   if (layout.gathers_each_read) return set_read_times(layout, plan, mesh, buckets, sums);
   for (const simulator::BucketTimes& bucket : buckets) {
     sums.reduce_copies += bucket.copy + bucket.copy_back;
@@ -252,7 +253,7 @@ void LowerBounds::set_read_times(const Layout& layout, const Plan& plan, const s
       for (const int read : op.parameters) {
         const int p = call.parameters[read];
         const Dtype dtype = read_dtype(plan.mixed_precision, layout.parameter_dtype[p]);
-        const CutParameter cut = cut_parameter(index_->model->parameters[p].shape, mesh.mesh.dp_shard(), 0);
+        const ParameterPart cut = part_of(index_->model->parameters[p].shape, CutBy::Rows, mesh.mesh.dp_shard());
         gathers += simulator::collective_time(mesh.shard, CollectiveKind::AllGather, size_of(dtype) * cut.full);
       }
     }

@@ -33,8 +33,8 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   std::vector<DeviceTerm> terms = {{"CUDA context", context.value, context.provenance, context.source}};
   // The norm of clipped gradients is all-reduced over the shard group.
   const bool clips = plan.optimizer.clip_grad_norm.has_value();
-  const GroupShape shard = axis_group(cluster, plan.mesh, MeshAxis::DpShard);
-  const GroupShape replicate = axis_group(cluster, plan.mesh, MeshAxis::DpReplicate);
+  const GroupShape shard = group_shape(cluster, plan.mesh, ranks_along(MeshAxis::DpShard));
+  const GroupShape replicate = group_shape(cluster, plan.mesh, ranks_along(MeshAxis::DpReplicate));
   const int neighbors = static_cast<int>(std::min(plan.zero.hpz_partition_size, plan.mesh.dp_shard()));
   std::vector<NcclCommunicator> communicators = {{"shard group", shard, clips},
                                                  {"replicate group", replicate, true},
@@ -55,18 +55,7 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
 }
 
 MarginShares margin_shares(Framework framework) {
-  switch (framework) {
-    case Framework::Fsdp1:
-      return kBesideStreams;
-    case Framework::Fsdp2:
-    case Framework::SimpleFsdp:
-    case Framework::Ddp:
-    case Framework::Zero1:
-    case Framework::Zero2:
-    case Framework::Zero3:
-      return kOfOneStream;
-  }
-  return {};
+  return framework == Framework::Fsdp1 ? kBesideStreams : kOfOneStream;
 }
 
 Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const Plan& plan) {

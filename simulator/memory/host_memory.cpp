@@ -113,21 +113,21 @@ class HostModel {
 
   Held of_rank(std::int64_t rank) const {
     Held held;
-    if (plan_.cpu_offload && is_zero(plan_)) {
+    if (plan_.cpu_offload && layout_.updates_parts()) {
       held.making = std::max(making(rank), zero_host_making(plan_, layout_));
       return held;
     }
     std::int64_t largest = 0;
     for (const ShardedUnit& unit : layout_.units) {
       if (!plan_.cpu_offload) break;
-      if (is_flat()) {
+      if (layout_.has_flat_units()) {
         add_flat(unit, rank, held, largest);
         continue;
       }
       for (const ShardedParameter& p : unit.parameters) add(p, rank, held, largest);
     }
     if (plan_.cpu_offload) {
-      const bool arrives = !is_flat() && plan_.accumulation > 1 && plan_.sync_every_micro_batch;
+      const bool arrives = !layout_.has_flat_units() && plan_.accumulation > 1 && plan_.sync_every_micro_batch;
       const std::int64_t arriving = arrives ? largest : 0;
       held.temporaries = std::max(arriving, held.temporaries);
     }
@@ -168,8 +168,6 @@ class HostModel {
     largest = std::max(largest, elements * size);
   }
 
-  bool is_flat() const { return layout_.flat != FlatParameters::None; }
-
   std::int64_t making(std::int64_t rank) const {
     std::int64_t whole = 0;
     if (plan_.initialization == Initialization::Cpu) {
@@ -181,9 +179,9 @@ class HostModel {
     for (const ShardedUnit& unit : layout_.units) {
       // A whole unit moves to the device before it is sharded.
       if (plan_.initialization == Initialization::Cpu) whole -= whole_bytes(unit);
-      if (!plan_.cpu_offload || is_zero(plan_)) continue;
+      if (!plan_.cpu_offload || layout_.updates_parts()) continue;
       std::int64_t empty = 0;
-      if (is_flat()) {
+      if (layout_.has_flat_units()) {
         shards += unit.shard_elements * size_of(unit.original_dtype).count();
         pinned += 2 * pinned_block(unit.shard_elements * size_of(unit.original_dtype).count());
         highest = std::max(highest, whole + shards);
@@ -195,7 +193,7 @@ class HostModel {
       }
       highest = std::max(highest, whole + pinned + empty);
     }
-    if (is_flat()) highest = std::max(highest, shards + pinned);
+    if (layout_.has_flat_units()) highest = std::max(highest, shards + pinned);
     return highest;
   }
 
@@ -223,7 +221,7 @@ std::int64_t pinned_block(std::int64_t bytes) {
 }
 
 Bytes pinned_memory(const Plan& plan, const Layout& layout) {
-  if (is_zero(plan)) {
+  if (layout.updates_parts()) {
     Bytes pinned;
     if (!plan.cpu_offload) return pinned;
     for (const HostTensor& tensor : zero_host_tensors(plan, layout, layout.rank)) {
@@ -275,7 +273,7 @@ std::vector<HostTensor> zero_tensors_of_node(const Cluster& cluster, const Plan&
 
 /// Tensors of the node that holds most: ranks differ by the parameters in their parts.
 std::vector<HostTensor> zero_tensors(const Cluster& cluster, const Plan& plan, const Layout& layout) {
-  const bool differ = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
+  const bool differ = layout.zero.cuts_gradients && !layout.gathers_by_module() && plan.accumulation > 1;
   std::vector<HostTensor> most;
   for (std::int64_t node = 0; node < (differ ? cluster.nodes : 1); ++node) {
     std::vector<HostTensor> tensors = zero_tensors_of_node(cluster, plan, layout, node);
@@ -304,7 +302,7 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
     const std::int64_t end = i + 1 < ranks.size() ? ranks[i + 1] : layout.mesh.dp_shard();
     node += ranks_between(ranks[i], end, layout.mesh.dp_shard(), cluster.gpus_per_node) * model.of_rank(ranks[i]);
   }
-  const bool is_zero_offload = plan.cpu_offload && is_zero(plan);
+  const bool is_zero_offload = plan.cpu_offload && layout.updates_parts();
   const std::vector<HostTensor> tensors =
       is_zero_offload ? zero_tensors(cluster, plan, layout) : std::vector<HostTensor>{};
   HostTerms terms;

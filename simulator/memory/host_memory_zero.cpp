@@ -41,6 +41,7 @@
 #include <utility>
 
 #include "core/plan/optimizer_table.h"
+#include "core/plan/parameter_part.h"
 #include "core/plan/zero_nvme.h"
 #include "core/plan/zero_partition.h"
 #include "simulator/memory/host_memory.h"
@@ -78,7 +79,7 @@ class ZeroHost {
       if (bytes > 0) all.push_back({name, bytes, is_pinned, is_pinned ? kPinned : kPageable});
     };
     const bool pins = plan_.zero.pin_memory;
-    const bool is_third = is_zero3(plan_);
+    const bool is_third = layout_.gathers_by_module();
     const auto add_locked = [&](std::string_view name, std::int64_t bytes) {
       if (bytes > 0) all.push_back({name, bytes, false, kLocked});
     };
@@ -103,7 +104,7 @@ class ZeroHost {
   std::int64_t making() const {
     const std::int64_t fp32 = master() * host_part();
     if (uses_drive(plan_)) return making_with_drive();
-    if (is_zero3(plan_)) {
+    if (layout_.gathers_by_module()) {
       const std::int64_t kept = (plan_.zero.offload_param ? pinned_block(item() * part()) : 0) + blocks_left();
       const std::int64_t group = master() * largest_group();
       // Cast and cloned; then zeros for all sub-groups, of which the last one is not pinned yet.
@@ -182,7 +183,7 @@ class ZeroHost {
   }
 
   std::int64_t gradients() const {
-    if (!is_zero3(plan_)) return held(master() * part());
+    if (!layout_.gathers_by_module()) return held(master() * part());
     std::int64_t bytes = 0;
     for (std::size_t g = groups_on_device(zero_, plan_); g < groups_.size(); ++g) {
       if (on_drive_.empty() || !on_drive_[g]) bytes += held(master() * groups_[g]);
@@ -207,7 +208,7 @@ class ZeroHost {
     std::int64_t bytes = 0;
     std::multiset<std::int64_t> free;
     for (const auto& [parameter, elements] : plan_.zero.offload_param ? elements_ : Elements{}) {
-      const std::int64_t own = (elements + zero_.ranks - 1) / zero_.ranks;
+      const std::int64_t own = part_of(elements, CutBy::Elements, zero_.ranks).chunk;
       if (!stays_on_host(parameter, own)) continue;
       const std::int64_t held_bytes = held(own * size_of(layout_.parameter_dtype[parameter]).count());
       const bool is_free = has_moved(parameter);
@@ -236,7 +237,7 @@ class ZeroHost {
 
   std::int64_t earlier_gradients(std::int64_t rank) const {
     // With the optimizer's tensors in 16 bits they are added up where its gradients are.
-    const bool keeps = plan_.runtime.framework == Framework::Zero2 && plan_.accumulation > 1;
+    const bool keeps = zero_.cuts_gradients && !layout_.gathers_by_module() && plan_.accumulation > 1;
     if (!keeps || master() != size_of(Dtype::Float32).count()) return 0;
     std::int64_t bytes = 0;
     for (const ZeroSlice& slice : slices_of_rank(zero_, rank)) {
@@ -247,11 +248,12 @@ class ZeroHost {
   }
 
   std::int64_t temporaries() const {
-    const std::int64_t updated = is_zero3(plan_) ? largest_group() : part();
+    const std::int64_t updated = layout_.gathers_by_module() ? largest_group() : part();
     const bool decays = !optimizer_row(plan_.optimizer).has_cpu_adam && adds_decay(plan_.optimizer);
-    const bool casts = is_zero3(plan_) && zero_.dtype != zero_master_dtype(plan_) && !plan_.zero.offload_param;
+    const bool casts =
+        layout_.gathers_by_module() && zero_.dtype != zero_master_dtype(plan_) && !plan_.zero.offload_param;
     // ZeRO-3 looks for overflows of fp16 where the gradients are: their magnitudes, and a byte for each.
-    const bool checks = is_zero3(plan_) && zero_.dtype == Dtype::Float16;
+    const bool checks = layout_.gathers_by_module() && zero_.dtype == Dtype::Float16;
     const std::int64_t stepping = std::max(decays ? master() * updated : 0, casts ? item() * updated : 0);
     return std::max(new_moments() + stepping, checks ? (item() + 1) * part() : 0);
   }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/plan/ddp_buckets.h"
-
 namespace fsdp::simulator {
 
 MemoryIds number_tensors(const Model& model, const Plan& plan, const Layout& layout,
@@ -15,7 +13,7 @@ MemoryIds number_tensors(const Model& model, const Plan& plan, const Layout& lay
   ids.num_inputs = static_cast<int>(model.inputs.size());
   ids.sums_base = ids.inputs_base() + 3 * ids.num_inputs;
   ids.buckets_base = ids.sums_base + kNumGradSums * static_cast<int>(model.values.size());
-  ids.num_buckets = static_cast<int>(layout.buckets.size() + first_step_buckets(plan, layout).size());
+  ids.num_buckets = layout.num_buckets();
   ids.muon_base = ids.buckets_base + ids.num_buckets;
   int next = ids.muon_base + (plan.optimizer.muon ? 2 * kNumMuonTensors : 0);
   ids.call_base.reserve(num_storages.size() + 1);

@@ -144,7 +144,7 @@ struct MemoryIds {
   int num_units = 0;
   int num_buffers = 0;
   int num_inputs = 0;
-  int num_buckets = 0;         ///< DDP's: those of the first step, then those of all others.
+  int num_buckets = 0;         ///< As the layout counts them.
   std::vector<int> call_base;  ///< [num_calls + 1] First number of each call's storages.
   int total = 0;
 

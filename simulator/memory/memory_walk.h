@@ -27,7 +27,8 @@ struct WalkInput {
   const Plan* plan = nullptr;
   const Layout* layout = nullptr;
   const Schedule* schedule = nullptr;
-  const Schedule* first_schedule = nullptr;         ///< Schedule of the first step, if it differs.
+  const Schedule* first_schedule = nullptr;         ///< Schedule of the first step, if it differs,
+  const Schedule* second_schedule = nullptr;        ///< and of the second one.
   const std::vector<const Tape*>* tapes = nullptr;  ///< [num_calls]
   const MemoryIds* ids = nullptr;
   Bytes cublas_workspace{8519680};

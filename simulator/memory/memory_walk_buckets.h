@@ -4,7 +4,7 @@
 //
 //   construction   rank 0's parameters and buffers are sent in pieces of at least 250 MiB, each one flat copy unless it
 //                  is a single tensor; then the buckets of the first step, one for each dtype
-//   second forward the buckets of all later steps take their place
+//   Free           the buckets of all later reductions take the place of those of the first one
 //   SyncBuffers    buffers of one dtype in one flat copy
 //   ReduceBucket   nothing: gradients were copied into the bucket as they came, and the sum is formed in it
 //
@@ -19,21 +19,23 @@
 #include <vector>
 
 #include "core/plan/ddp_buckets.h"
-#include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_step.h"
 
 namespace fsdp::simulator {
 
 template <class Sink>
-class BucketWalk {
+class BucketWalk final : public StepWalk<Sink> {
+  using Step = StepWalk<Sink>;
+
  public:
-  BucketWalk(const WalkInput& input, Sink& sink) : in_(input), sink_(sink) {
-    const bool is_ddp = layout().zero.ranks == 0 && !layout().gathers_each_read;
-    if (is_ddp && !layout().buckets.empty()) first_ = first_step_buckets(*in_.plan, layout());
+  explicit BucketWalk(const WalkParts<Sink>& parts) : Step(parts) {
+    begin_ = static_cast<int>(layout().first_buckets.empty() ? 0 : layout().buckets.size());
   }
 
   /// The wrapper is made around a model that is there.
-  void construct() {
-    if (first_.empty()) return;
+  void initialize() override {
+    Step::initialize();
+    if (!layout().keeps_buckets()) return;
     std::vector<Part> parts;
     const Model& model = *in_.index->model;
     for (std::size_t p = 0; p < model.parameters.size(); ++p) {
@@ -43,32 +45,40 @@ class BucketWalk {
       if (buffer.registered) parts.push_back({buffer.dtype, num_elements(buffer.shape)});
     }
     broadcast(parts);
-    for (std::size_t b = 0; b < first_.size(); ++b) make(b, first_[b]);
+    make(begin_, layout().num_buckets());
     if (!in_.plan->ddp.find_unused_parameters) return;
-    is_rebuilt_ = true;
     sink_.alloc(in_.ids->of(SingleTensor::UsedMap), used_map_bytes(model).count(), MemoryStream::Compute,
                 MemoryCategory::Buffer);
   }
 
-  /// A forward begins. REQUIRES: called once a forward.
-  void enter_forward(int micro_batch) {
-    has_begun_ = true;
-    if (first_.empty() || !has_reduced_ || is_rebuilt_) return;
-    is_rebuilt_ = true;
-    // Gradients of an earlier micro-batch that are views of the old buckets are copied into the new ones.
-    const bool has_views = in_.plan->ddp.gradient_as_bucket_view && micro_batch > 0;
-    if (!has_views) drop_old();
-    for (std::size_t b = 0; b < layout().buckets.size(); ++b) make(first_.size() + b, layout().buckets[b]);
-    if (has_views) drop_old();
+  void make_states() override {
+    Step::make_states();
+    free_first(0);
   }
 
-  /// The next step is none of the first: its buckets are there.
-  void pass_first_step() {
-    has_reduced_ = true;
-    enter_forward(0);
+  void run(const Instruction& step) override {
+    step.kind == InstructionKind::SyncBuffers ? sync_buffers() : Step::run(step);
+  }
+
+  void free(const Instruction& step) override { free_first(step.micro_batch); }
+
+ private:
+  using Step::in_;
+  using Step::sink_;
+
+  // Before the forward of a micro-batch.
+  void free_first(int micro_batch) {
+    if (begin_ == 0) return;
+    // Gradients of an earlier micro-batch that are views of the old buckets are copied into the new ones.
+    const bool has_views = in_.plan->ddp.gradient_as_bucket_view && micro_batch > 0;
+    if (!has_views) drop_first();
+    make(0, begin_);
+    if (has_views) drop_first();
+    begin_ = 0;
   }
 
   void sync_buffers() {
+    has_begun_ = true;
     std::vector<Part> parts;
     for (const Buffer& buffer : in_.index->model->buffers) {
       parts.push_back({buffer.dtype, num_elements(buffer.shape)});
@@ -76,14 +86,6 @@ class BucketWalk {
     broadcast(parts);
   }
 
-  void reduce() {
-    sink_.collective();
-    if (layout().gathers_each_read && layout().mesh.dp_shard() > 1 && layout().mesh.dp_replicate() > 1)
-      sink_.collective();
-    has_reduced_ = true;
-  }
-
- private:
   const Layout& layout() const { return *in_.layout; }
 
   struct Part {
@@ -131,21 +133,19 @@ class BucketWalk {
     return bytes;
   }
 
-  void drop_old() {
-    for (std::size_t b = 0; b < first_.size(); ++b) sink_.free(in_.ids->bucket(static_cast<int>(b)));
+  void drop_first() {
+    for (int b = begin_; b < layout().num_buckets(); ++b) sink_.free(in_.ids->bucket(b));
   }
 
-  void make(std::size_t number, const GradientBucket& bucket) {
-    sink_.alloc(in_.ids->bucket(static_cast<int>(number)), bucket.bytes().count(), MemoryStream::Compute,
-                MemoryCategory::UnshardedGrad);
+  void make(int begin, int end) {
+    for (int b = begin; b < end; ++b) {
+      sink_.alloc(in_.ids->bucket(b), layout().bucket(b).bytes().count(), MemoryStream::Compute,
+                  MemoryCategory::UnshardedGrad);
+    }
   }
 
-  const WalkInput& in_;
-  Sink& sink_;
-  std::vector<GradientBucket> first_;  // For the first step.
-  bool has_begun_ = false;             // Collectives of the construction belong to no step.
-  bool has_reduced_ = false;
-  bool is_rebuilt_ = false;
+  int begin_ = 0;           // The number of the first bucket that is there; those of the first reduction come last.
+  bool has_begun_ = false;  // Collectives of the construction belong to no step.
 };
 
 }  // namespace fsdp::simulator

@@ -51,18 +51,17 @@
 
 #include "core/plan/unit_boundaries.h"
 #include "simulator/memory/held_frees.h"
-#include "simulator/memory/memory_walk.h"
-#include "simulator/memory/memory_walk_gradients.h"
 #include "simulator/memory/memory_walk_initialization.h"
+#include "simulator/memory/memory_walk_step.h"
 
 namespace fsdp::simulator {
 
 template <class Sink>
-class FlatUnitWalk {
+class FlatUnitWalk final : public StepWalk<Sink> {
+  using Step = StepWalk<Sink>;
+
  public:
-  FlatUnitWalk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads)
-      : in_(input), sink_(sink), grads_(grads), units_(input.layout->units.size()) {
-    if (layout().flat == FlatParameters::None) return;
+  explicit FlatUnitWalk(const WalkParts<Sink>& parts) : Step(parts), units_(in_.layout->units.size()) {
     grads_.on_use_elsewhere([this](int tensor) { free_behind(tensor, MemoryStream::AllGatherCopyIn); });
     for (const int u : units_in_module_order(layout())) {
       if (!layout().units[u].parameters.empty()) in_module_order_.push_back(u);
@@ -70,7 +69,8 @@ class FlatUnitWalk {
   }
 
   /// Each unit's parameters come into being, are copied into a flat one, and cut.
-  void initialize() {
+  void initialize() override {
+    if (in_.limits.num_sms == 0) return Step::initialize();
     std::vector<bool> is_made(in_.index->model->buffers.size(), false);
     if (in_.plan->initialization == Initialization::Device) {
       for (std::size_t b = 0; b < is_made.size(); ++b) make_buffer(static_cast<int>(b), is_made);
@@ -80,7 +80,7 @@ class FlatUnitWalk {
   }
 
   /// A forward begins: gradients that were set to none are found to be.
-  void enter_forward() {
+  void enter_forward() override {
     order_.wait(MemoryStream::AllGatherCopyIn, MemoryStream::Compute);
     order_.wait(MemoryStream::Cast, MemoryStream::Compute);
     if (std::exchange(has_zeroed_, false)) drop_sharded_grads();
@@ -93,6 +93,64 @@ class FlatUnitWalk {
       if (is_cast(unit)) touch(UnitTensor::AllGather, u, unit.full_elements * size(unit.original_dtype));
     }
   }
+
+  // An earlier gradient is in the flat one.
+  void enter_reduce(const Instruction&) override {}
+
+  void run(const Instruction& step) override {
+    switch (step.kind) {
+      case InstructionKind::Unshard:
+        return unshard(step);
+      case InstructionKind::WaitForUnshard:
+        return order_.wait(MemoryStream::Compute, MemoryStream::AllGatherCopyIn);
+      case InstructionKind::LimitGathers:
+        return pass_unshard(step);
+      case InstructionKind::Reshard:
+        return reshard(step);
+      case InstructionKind::FlattenGrads:
+        return flatten(step);
+      case InstructionKind::AccumulateGrads:
+        return accumulate(step);
+      case InstructionKind::ReduceGrads:
+        return reduce(step);
+      case InstructionKind::FinishReduce:
+        finish();
+        return Step::run(step);
+      case InstructionKind::ClipGradNorm:
+        return optimizer_.clip_flat();
+      case InstructionKind::ZeroGrad:
+        return zero_grad();
+      default:
+        return Step::run(step);
+    }
+  }
+
+  /// The hook of a reduction returns.
+  void free(const Instruction& step) override {
+    UnitState& state = units_[step.unit];
+    if (state.held >= 0) {
+      state.holds_flat ? free_behind(state.held, MemoryStream::ReduceScatter) : sink_.free(state.held);
+    }
+    if (state.input >= 0 && state.input != state.flat) sink_.free(state.input);
+    drop_added(state);
+    if (state.flat >= 0 && !state.is_grad) free_behind(state.flat, MemoryStream::ReduceScatter);
+    if (!state.is_grad) state.flat = -1;
+    state.held = state.input = -1;
+    state.is_earlier = false;
+  }
+
+  /// On one GPU no reduction waits for others, so that it keeps up.
+  void launch(std::int64_t kernels) override {
+    if (!held_.are_held()) return;
+    if (layout().mesh.world_size() == 1) order_.wait(MemoryStream::Compute, MemoryStream::ReduceScatter);
+    held_.launch(MemoryStream::Compute, kernels);
+  }
+
+ private:
+  using Step::grads_;
+  using Step::in_;
+  using Step::optimizer_;
+  using Step::sink_;
 
   void unshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
@@ -111,7 +169,7 @@ class FlatUnitWalk {
     if (is_sharded() && has_own_input(unit)) free_behind(cast, MemoryStream::AllGatherCopyIn);
   }
 
-  /// A unit is asked for that is gathered already.
+  // A unit is asked for that is gathered already.
   void pass_unshard(const Instruction& step) {
     const bool copies = in_.plan->cpu_offload && has_own_input(unit_of(step));
     if (copies) {
@@ -124,17 +182,7 @@ class FlatUnitWalk {
     is_cast(unit_of(step)) ? free_behind(input, MemoryStream::AllGatherCopyIn) : sink_.free(input);
   }
 
-  /// The computation waits for a gather.
-  void wait() { order_.wait(MemoryStream::Compute, MemoryStream::AllGatherCopyIn); }
-
-  /// The computation was given so many kernels. On one GPU no reduction waits for others, so that it keeps up.
-  void launch(std::int64_t kernels) {
-    if (!held_.are_held()) return;
-    if (layout().mesh.world_size() == 1) order_.wait(MemoryStream::Compute, MemoryStream::ReduceScatter);
-    held_.launch(MemoryStream::Compute, kernels);
-  }
-
-  /// The CPU waits, if it has run ahead of two frees.
+  // The CPU waits, if it has run ahead of two frees.
   void limit_gathers() {
     if (freed_.size() < 2) return;
     held_.finish(freed_.front());
@@ -153,7 +201,7 @@ class FlatUnitWalk {
     if (in_.plan->fsdp1.limit_all_gathers) freed_.push_back(order_.submit(stream));
   }
 
-  /// The backward ends.
+  // The backward ends.
   void finish() {
     order_.wait(MemoryStream::Compute, MemoryStream::ReduceScatter);
     order_.wait(MemoryStream::Compute, MemoryStream::AllReduce);
@@ -219,20 +267,6 @@ class FlatUnitWalk {
     is_sharded() ? scatter(step) : reduce_whole(step);
   }
 
-  /// The hook of a reduction returns.
-  void free(const Instruction& step) {
-    UnitState& state = units_[step.unit];
-    if (state.held >= 0) {
-      state.holds_flat ? free_behind(state.held, MemoryStream::ReduceScatter) : sink_.free(state.held);
-    }
-    if (state.input >= 0 && state.input != state.flat) sink_.free(state.input);
-    drop_added(state);
-    if (state.flat >= 0 && !state.is_grad) free_behind(state.flat, MemoryStream::ReduceScatter);
-    if (!state.is_grad) state.flat = -1;
-    state.held = state.input = -1;
-    state.is_earlier = false;
-  }
-
   void zero_grad() {
     if (in_.plan->cpu_offload) return;
     if (layout().flat == FlatParameters::Views) {
@@ -242,7 +276,6 @@ class FlatUnitWalk {
     }
   }
 
- private:
   struct UnitState {
     int flat = -1;            // The unsharded gradient, as a number of MemoryIds,
     Dtype dtype{};            // and its dtype.
@@ -511,9 +544,6 @@ class FlatUnitWalk {
   static constexpr int kShards = 0;
   static constexpr int kReplicas = 1;
 
-  const WalkInput& in_;
-  Sink& sink_;
-  GradientWalk<Sink>& grads_;
   HeldFrees<Sink> held_{sink_};
   StreamOrder& order_ = held_.order();
   std::deque<StreamOrder::Mark> freed_;  // That the limiter has not waited for.

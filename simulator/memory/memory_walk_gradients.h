@@ -29,7 +29,7 @@ class GradientWalk {
       : in_(input), sink_(sink), params_(input.layout->unit_of_parameter.size()) {
     if (in_.plan->ddp.gradient_as_bucket_view && !in_.layout->buckets.empty()) count_uses();
     casts_early_ = in_.plan->runtime.quirks.casts_gradients_as_they_come && !in_.layout->is_replicated &&
-                   in_.layout->flat == FlatParameters::None;
+                   !in_.layout->has_flat_units();
   }
 
   /// Sets a function to call with each parameter whose gradient a backward has completed.
@@ -113,7 +113,7 @@ class GradientWalk {
  private:
   // The node that sums them runs on the stream on which FSDP1 made its views.
   MemoryStream stream_of_sums() const {
-    return in_.layout->flat == FlatParameters::None ? MemoryStream::Compute : MemoryStream::AllGatherCopyIn;
+    return in_.layout->has_flat_units() ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute;
   }
 
   struct State {

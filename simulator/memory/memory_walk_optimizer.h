@@ -244,13 +244,10 @@ class OptimizerWalk : private ShardLists<Sink> {
   }
 
   // ZeRO's offload leaves the model itself on the device.
-  bool has_shards_on_host() const { return in_.plan->cpu_offload && in_.layout->zero.ranks == 0; }
+  bool has_shards_on_host() const { return in_.plan->cpu_offload && !in_.layout->updates_parts(); }
 
-  // Each rank has them whole, so that a norm is no sum over ranks.
-  bool has_whole_gradients() const {
-    if (in_.layout->gathers_each_read) return in_.layout->mesh.dp_shard() == 1;
-    return in_.layout->is_replicated || (in_.layout->flat != FlatParameters::None && in_.layout->mesh.dp_shard() == 1);
-  }
+  // A norm is no sum over ranks.
+  bool has_whole_gradients() const { return in_.layout->has_whole_gradients(); }
 
   // One number, in fp32, with what the kernel needs beside it.
   void norm_of(int p, std::int64_t elements) {
@@ -266,7 +263,7 @@ class OptimizerWalk : private ShardLists<Sink> {
   void make_shards() {
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
       const ShardedUnit& unit = in_.layout->units[u];
-      if (in_.layout->flat != FlatParameters::None) {
+      if (in_.layout->has_flat_units()) {
         make_flat_shard(static_cast<int>(u));
         continue;
       }

@@ -30,7 +30,7 @@ class ShardLists {
     for (const ShardedUnit& unit : in_.layout->units) {
       for (const ShardedParameter& p : unit.parameters) shard_of_[p.parameter] = &p;
     }
-    if (in_.layout->flat != FlatParameters::None) make_flat();
+    if (in_.layout->has_flat_units()) make_flat();
     for (const ShardedParameter* shard : shard_of_) {
       if (shard != nullptr && flat_.empty()) shards_.push_back(shard);
     }

@@ -47,9 +47,9 @@ class UnitWalk {
   void unshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     if (!gathers()) return sink_.collective();
-    const bool from_host = in_.plan->cpu_offload && !step.smaller_group;
+    const bool from_host = in_.plan->cpu_offload && !step.ranks.is_part();
     // The shards that an integer reshard_after_forward kept are cast already, and copied into one piece all the same.
-    const std::int64_t parts = step.smaller_group ? in_.layout->mesh.dp_shard() / unit.reshard.world_size : 1;
+    const std::int64_t parts = step.ranks.is_part() ? in_.layout->mesh.dp_shard() / unit.reshard.world_size : 1;
     const std::int64_t cast_size = from_host ? 0 : parts * cast_bytes(step.unit);
     const bool casts = cast_size > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
@@ -87,6 +87,8 @@ class UnitWalk {
         // None of its own: it is the sharded gradient.
         if (units_[step.unit].all_reduced >= 0) sink_.free(units_[step.unit].all_reduced);
         units_[step.unit].all_reduced = -1;
+        return;
+      case BufferKind::FirstBuckets:
         return;
     }
   }

@@ -49,42 +49,39 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <utility>
 #include <vector>
 
+#include "core/plan/parameter_part.h"
 #include "core/plan/zero_partition.h"
 #include "simulator/memory/gathered_names.h"
 #include "simulator/memory/held_frees.h"
-#include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_flat_optimizer.h"
-#include "simulator/memory/memory_walk_gradients.h"
 #include "simulator/memory/memory_walk_initialization.h"
 #include "simulator/memory/memory_walk_quantized.h"
 #include "simulator/memory/memory_walk_sub_groups.h"
 #include "simulator/memory/memory_walk_zero3_offload.h"
+#include "simulator/memory/memory_walk_zero_engine.h"
 
 namespace fsdp::simulator {
 
 template <class Sink>
-class Zero3Walk {
+class Zero3Walk final : public ZeroEngineWalk<Sink> {
+  using Engine = ZeroEngineWalk<Sink>;
+
  public:
-  Zero3Walk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads) : in_(input), sink_(sink), grads_(grads) {
-    if (!is_zero3()) return;
-    bucket_of_.assign(in_.index->model->parameters.size(), -1);
+  explicit Zero3Walk(const WalkParts<Sink>& parts) : Engine(parts), schedule_(in_.schedule) {
     has_copy_.assign(bucket_of_.size(), false);
     is_on_compute_.assign(bucket_of_.size(), !overlaps());
-    for (std::size_t b = 0; b < in_.layout->buckets.size(); ++b) {
-      for (const int p : in_.layout->buckets[b].parameters) bucket_of_[p] = static_cast<int>(b);
-    }
-    last_micro_batch_ = in_.schedule->instructions.back().micro_batch;
-    grads_.on_complete([this](int p) { put(p); });
+    grads_.on_complete([this](int p) { Engine::put(p); });
+    calls_.on_released([this](int p) { let_go_of_kept(p); });
+    calls_.on_rerun([this](int call, int op) { gather_for_rerun(call, op); });
   }
-  Zero3Walk(const Zero3Walk&) = delete;
-  Zero3Walk& operator=(const Zero3Walk&) = delete;
 
-  bool is_zero3() const { return !in_.layout->hooked.empty(); }
+  void begin_step(const Schedule& schedule) override { schedule_ = &schedule; }
 
-  void initialize() {
+  void initialize() override {
     made_as_.assign(in_.index->model->parameters.size(), -1);
     make_module(0);
     for (std::size_t b = 0; b < in_.index->model->buffers.size(); ++b) {
@@ -93,24 +90,64 @@ class Zero3Walk {
     start_engine();
   }
 
-  void make_states_once() {
+  void make_states() override {
     if (std::exchange(has_states_, true)) return;
     for (std::size_t g = 0; g < sub_groups_.size_on_device(); ++g) sub_groups_.make_states(g);
   }
 
-  /// The step is over: second copies of what was updated are worth nothing.
-  void end_step() {
-    for (const int p : buffer().parameters) {
-      if (has_copy_[p]) drop(ParameterTensor::SecondCopy, p);
-      has_copy_[p] = false;
+  void run(const Instruction& step) override {
+    if (step.rerun_op >= 0 && rerun_call_ < 0) return waiting_for_rerun_.push_back(step);
+    switch (step.kind) {
+      case InstructionKind::FetchParameters:
+        return fetch(step);
+      case InstructionKind::LimitGathers:
+        return ask(step);
+      case InstructionKind::WaitForParameters:
+        return wait(step);
+      case InstructionKind::DropFetched:
+        return drop_fetched(step);
+      case InstructionKind::ReleaseParameters:
+        return release(step, rerun_call_);
+      default:
+        return Engine::run(step);
     }
   }
 
-  /// The first step, whose schedule may be another one, is over.
-  void pass_first_step() { is_first_step_ = false; }
+ private:
+  using Engine::alloc;
+  using Engine::bucket_of_;
+  using Engine::buffer;
+  using Engine::calls_;
+  using Engine::casts;
+  using Engine::drop;
+  using Engine::element_size;
+  using Engine::elements_of;
+  using Engine::grads_;
+  using Engine::has_states_;
+  using Engine::held_;
+  using Engine::in_;
+  using Engine::is_larger_than_bucket;
+  using Engine::is_last_micro_batch;
+  using Engine::keeps_order;
+  using Engine::kNormSize;
+  using Engine::master_size;
+  using Engine::next_bucket_;
+  using Engine::norms_;
+  using Engine::offloads;
+  using Engine::order;
+  using Engine::overlaps;
+  using Engine::reduction_stream;
+  using Engine::sink_;
 
-  /// The computation was given so many kernels.
-  void launch(std::int64_t kernels) { held_.launch(MemoryStream::Compute, kernels); }
+  // A gather for a block that runs again waits until the rerun comes to the op.
+  void gather_for_rerun(int call, int op) {
+    rerun_call_ = call;
+    while (!waiting_for_rerun_.empty() && waiting_for_rerun_.front().rerun_op <= op) {
+      run(waiting_for_rerun_.front());
+      waiting_for_rerun_.pop_front();
+    }
+    rerun_call_ = -1;
+  }
 
   // ---- parameters --------------------------------------------------------------------------------------------------
 
@@ -122,9 +159,9 @@ class Zero3Walk {
       order().wait(kNccl, gather_stream());
       gathered_.resize(std::max(gathered_.size(), static_cast<std::size_t>(step.group) + 1));
       gathered_[static_cast<std::size_t>(step.group)] =
-          order().collective(kNccl, group.from_neighbors ? kNeighbors : kRanks);
+          order().collective(kNccl, group.ranks.is_part() ? kNeighbors : kRanks);
     }
-    if (quantizes()) return quantized_.send(group, group.from_neighbors ? neighbors() : buffer().ranks);
+    if (quantizes()) return quantized_.send(group, group.ranks.is_part() ? neighbors() : buffer().ranks);
     if (group.parameters.size() == 1) {
       const int p = group.parameters.front();
       alloc(names_.name(p), p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
@@ -137,7 +174,7 @@ class Zero3Walk {
     sink_.collective();
   }
 
-  /// A parameter of a group is asked for: the stream of the gathers waits for the group, and the computation for that.
+  // A parameter of a group is asked for: the stream of the gathers waits for the group, and the computation for that.
   void ask(const Instruction& step) {
     if (!keeps_order()) return;
     fetches_.limit(held_);
@@ -175,12 +212,12 @@ class Zero3Walk {
     }
   }
 
-  /// A block that ran again is done with what it had saved.
+  // A block that ran again is done with what it had saved.
   void let_go_of_kept(int p) {
     if (const auto kept = names_.take(p)) let_go(p, *kept);
   }
 
-  void gather_persistent(const Instruction& step) {
+  void gather(const Instruction& step) override {
     const bool brings_parts = offloads_parameters() && buffer().ranks > 1;
     if (brings_parts) {
       for (const int p : group_of(step).parameters) bring_part(p, MemoryStream::Compute);
@@ -198,33 +235,20 @@ class Zero3Walk {
 
   // ---- backward ----------------------------------------------------------------------------------------------------
 
-  /// The loss is divided by the number of micro-batches, and scaled by 1. Called before each part of a backward.
-  void begin_backward(const Instruction& step) {
-    micro_batch_ = step.micro_batch;
-    if (std::exchange(is_in_backward_, true)) return;
-    alloc(SingleTensor::ZeroLossPart, 4, MemoryCategory::Temp);
-    alloc(SingleTensor::ZeroScaledLoss, 4, MemoryCategory::Temp);
-  }
+  void prepare_reduce(const Instruction& step) override { Engine::begin_backward(step); }
 
-  /// A bucket that no gradient had to make room for: the backward is over.
-  bool is_left(const Instruction& step) const { return step.bucket >= next_bucket_; }
-  void reduce(const Instruction& step) {
-    if (is_left(step)) reduce_bucket();
-  }
+  void reduce_rest(const Instruction&) override { reduce_bucket(); }
 
-  void finish_backward() {
+  void finish_reduce() override {
     next_bucket_ = 0;
     // The CPU waits for the stream of the reductions.
     if (keeps_order()) held_.finish(order().submit(reduction_stream()));
-    if (!std::exchange(is_in_backward_, false)) return;
-    drop(SingleTensor::ZeroScaledLoss);
-    drop(SingleTensor::ZeroLossPart);
   }
 
   // ---- optimizer ---------------------------------------------------------------------------------------------------
 
-  /// In fp16: torch.isinf and torch.isnan of all gradients, on the stream of the reductions. On the host with offload.
-  void check_overflow() {
+  // In fp16: torch.isinf and torch.isnan of all gradients, on the stream of the reductions. On the host with offload.
+  void check_overflow() override {
     if (!offloads()) look_for_overflows(in_, sink_, buffer().part_elements(), element_size(), reduction_stream());
     // With offload the flag comes from the host.
     alloc(SingleTensor::ZeroAnswer, 1, MemoryCategory::Temp, reduction_stream());
@@ -236,18 +260,14 @@ class Zero3Walk {
     held_.finish(order().submit(MemoryStream::Compute));
   }
 
-  void clip() {
-    if (offloads()) return sum_norms();
+  void clip() override {
     for (std::size_t g = 0; g < sub_groups_.size(); ++g) {
       std::int64_t norms = 0;
       for (std::size_t i = buffer().group_begins[g]; i < buffer().group_begins[g + 1]; ++i) {
-        alloc(SingleTensor::ZeroNormInput, kNormSize * part_of(i), MemoryCategory::Temp);
-        alloc(ParameterTensor::OptimizerTemp, buffer().parameters[i], kNormSize, MemoryCategory::Temp);
-        drop(SingleTensor::ZeroNormInput);
+        Engine::take_norm(buffer().parameters[i], part_at(i));
         norms += kNormSize;
       }
-      alloc(SingleTensor::ClipNorms, norms, MemoryCategory::Temp);
-      drop(SingleTensor::ClipNorms);
+      Engine::join_norms(norms);
       sink_.collective();
       for (std::size_t i = buffer().group_begins[g]; i < buffer().group_begins[g + 1]; ++i) {
         drop(ParameterTensor::OptimizerTemp, buffer().parameters[i]);
@@ -260,19 +280,16 @@ class Zero3Walk {
     }
     alloc(SingleTensor::ClipScalar, kNormSize, MemoryCategory::Temp);
     alloc(SingleTensor::ClipScalar2, kNormSize, MemoryCategory::Temp);
-    alloc(new_norm(), kNormSize, MemoryCategory::Temp);
+    alloc(Engine::new_norm(), kNormSize, MemoryCategory::Temp);
   }
 
-  void step() {
+  void update() override {
     if (offloads()) return step_beside_host();
     for (std::size_t g = 0; g < sub_groups_.size(); ++g) {
       const std::int64_t elements = sub_groups_.elements(g);
-      const SingleTensor flat = casts() ? SingleTensor::ZeroGrad : SingleTensor::ZeroGrad32;
       // One gradient is taken as it is.
       const bool is_copied = buffer().group_begins[g + 1] - buffer().group_begins[g] > 1;
-      if (is_copied) alloc(flat, elements * element_size(), MemoryCategory::ShardedGrad);
-      if (casts()) alloc(SingleTensor::ZeroGrad32, master_size() * elements, MemoryCategory::ShardedGrad);
-      if (casts() && is_copied) drop(flat);
+      Engine::join_gradients(elements, is_copied);
       if (!has_states_) sub_groups_.make_states(g);
       make_flat_optimizer_temporaries(in_, sink_, master_size() * elements);
       if (casts() || is_copied) drop(SingleTensor::ZeroGrad32);
@@ -280,13 +297,17 @@ class Zero3Walk {
     has_states_ = true;
     drop(SingleTensor::ClipScalar2);
     drop(SingleTensor::ClipScalar);
-    // The engine has kept the norm of the step before.
-    is_other_norm_ = !is_other_norm_;
-    if (std::exchange(has_norm_, true)) drop(new_norm());
+    Engine::drop_last_norm();
   }
 
- private:
-  static constexpr std::int64_t kNormSize = 8;              // Norms are taken in fp64 (get_norm_dtype).
+  // Second copies of what was updated are worth nothing.
+  void end_step() override {
+    for (const int p : buffer().parameters) {
+      if (has_copy_[p]) drop(ParameterTensor::SecondCopy, p);
+      has_copy_[p] = false;
+    }
+  }
+
   static constexpr std::int64_t kMostInNorm = 250'000'000;  // Elements, with offload.
 
   // Communicators, of all and of neighbors, and the stream on which NCCL gathers for a stream that goes on.
@@ -296,52 +317,23 @@ class Zero3Walk {
   static constexpr int kNodes = 3;  // of the GPUs of the same place in each.
   static constexpr MemoryStream kNccl = MemoryStream::AllReduce;
 
-  const ZeroBuffer& buffer() const { return in_.layout->zero; }
-  std::int64_t part_of(std::size_t place) const { return buffer().begins[place + 1] - buffer().begins[place]; }
-  std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
-  bool offloads() const { return in_.plan->cpu_offload; }
+  std::int64_t part_at(std::size_t place) const { return buffer().begins[place + 1] - buffer().begins[place]; }
   bool offloads_parameters() const { return offloads() && in_.plan->zero.offload_param; }
-  std::int64_t master_size() const { return size_of(zero_master_dtype(*in_.plan)).count(); }
-  bool casts() const { return buffer().dtype != zero_master_dtype(*in_.plan); }
   bool quantizes() const { return in_.plan->zero.quantized_weights; }
-  bool overlaps() const { return in_.plan->zero.overlap_comm; }
   std::int64_t neighbors() const { return std::min(in_.plan->zero.hpz_partition_size, buffer().ranks); }
   MemoryStream gather_stream() const { return overlaps() ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute; }
-  MemoryStream reduction_stream() const { return overlaps() ? MemoryStream::ReduceScatter : MemoryStream::Compute; }
-  SingleTensor new_norm() const { return is_other_norm_ ? SingleTensor::ZeroNorm : SingleTensor::ZeroNewNorm; }
   const ParameterGroup& group_of(const Instruction& step) const {
-    const Schedule* schedule = is_first_step_ && in_.first_schedule != nullptr ? in_.first_schedule : in_.schedule;
-    return schedule->groups[static_cast<std::size_t>(step.group)];
+    return schedule_->groups[static_cast<std::size_t>(step.group)];
   }
-  std::int64_t elements_of(int p) const { return num_elements(in_.index->model->parameters[p].shape); }
-  std::int64_t part_elements(int p) const { return (elements_of(p) + buffer().ranks - 1) / buffer().ranks; }
+  std::int64_t part_elements(int p) const { return part_of(elements_of(p), CutBy::Elements, buffer().ranks).chunk; }
   std::int64_t padded_bytes(int p) const { return part_elements(p) * buffer().ranks * size_of_parameter(p); }
   std::int64_t size_of_parameter(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
 
-  void alloc(SingleTensor what, std::int64_t bytes, MemoryCategory category,
-             MemoryStream stream = MemoryStream::Compute) {
-    sink_.alloc(in_.ids->of(what), bytes, stream, category);
-  }
-  void alloc(ParameterTensor what, int p, std::int64_t bytes, MemoryCategory category,
-             MemoryStream stream = MemoryStream::Compute) {
-    sink_.alloc(in_.ids->of(what, p), bytes, stream, category);
-  }
-  void drop(SingleTensor what) { sink_.free(in_.ids->of(what)); }
-  void drop(ParameterTensor what, int p) { sink_.free(in_.ids->of(what, p)); }
   // Where it was gathered alone it was on the stream of the computation.
   void let_go(int p, const GatheredNames::Kept& copy) {
     const int tensor = in_.ids->of(copy.name, p);
     copy.is_on_compute ? sink_.free(tensor) : held_.free_behind(tensor, MemoryStream::Compute);
   }
-  // The stream of the reductions has copied or reduced it.
-  void drop_gradient(int p) {
-    if (!keeps_order()) return grads_.drop(p);
-    grads_.drop_used(p, [this](int tensor) { held_.free_behind(tensor, reduction_stream()); });
-  }
-
-  StreamOrder& order() { return held_.order(); }
-  bool keeps_order() const { return overlaps() && held_.are_held(); }
-
   // A released parameter is first cut over neighbors, and the CPU waits for that.
   void keep_second_copy(int p) {
     if (neighbors() == 1 || has_copy_[p]) return;
@@ -405,39 +397,18 @@ class Zero3Walk {
 
   // ---- gradients ---------------------------------------------------------------------------------------------------
 
-  bool is_larger_than_bucket(int p) const { return elements_of(p) > in_.plan->zero.reduce_bucket_size; }
-
-  // The hook of a gradient that is complete. An op hands several out in an order of its own: one that belongs into a
-  // later bucket waits for the others.
-  void put(int p) {
-    waiting_.push_back(p);
-    const auto may_go = [&](int other) { return bucket_of_[other] == open_bucket(); };
-    for (auto next = waiting_.begin(); next != waiting_.end();) {
-      next = std::find_if(waiting_.begin(), waiting_.end(), may_go);
-      if (next == waiting_.end()) return;
-      const int ready = *next;
-      waiting_.erase(next);
-      if (bucket_of_[ready] > next_bucket_) reduce_bucket();
-      ++num_there_;
-      if (keeps_order()) order().wait(reduction_stream(), MemoryStream::Compute);
-      if (!is_larger_than_bucket(ready)) drop_gradient(ready);
-      next = waiting_.begin();
-    }
+  void copy_into_bucket(int p) override {
+    if (keeps_order()) order().wait(reduction_stream(), MemoryStream::Compute);
+    if (!is_larger_than_bucket(p)) Engine::drop_used_gradient(p);
   }
 
-  // Bucket of the next gradient: after the one that is being filled, if all gradients of that one are there.
-  int open_bucket() const {
-    return next_bucket_ + (num_there_ == in_.layout->buckets[next_bucket_].parameters.size() ? 1 : 0);
-  }
-
-  void reduce_bucket() {
-    const GradientBucket& bucket = in_.layout->buckets[static_cast<std::size_t>(next_bucket_++)];
-    num_there_ = 0;
+  void reduce_bucket() override {
+    const GradientBucket& bucket = Engine::take_bucket();
     if (keeps_order()) reductions_.limit(held_);
     exchanges_gradients(*in_.plan, in_.gpus_per_node) ? exchange(bucket) : scatter(bucket);
     for (const int p : as_made(bucket.parameters)) {
       if (offloads()) send_to_host(p);
-      if (is_larger_than_bucket(p)) drop_gradient(p);
+      if (is_larger_than_bucket(p)) Engine::drop_used_gradient(p);
     }
     if (drive_gradients_.write() && keeps_order()) held_.finish(order().submit(reduction_stream()));
     if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
@@ -492,7 +463,7 @@ class Zero3Walk {
     }
     has_states_ = true;
     drive_gradients_.drop_all();
-    drop_norms();
+    Engine::drop_norms();
   }
 
   void bring_part(int p, MemoryStream stream) {
@@ -528,7 +499,7 @@ class Zero3Walk {
   // A returned gradient lives until the next one returns.
   void send_to_host(int p) {
     if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
-    const bool goes_on = micro_batch_ == last_micro_batch_ && drive_gradients_.takes(p);
+    const bool goes_on = is_last_micro_batch() && drive_gradients_.takes(p);
     const bool is_taken_as_it_is = goes_on && !casts();
     if (is_taken_as_it_is) {
       drive_gradients_.take(p, part_elements(p), reduction_stream());
@@ -537,7 +508,7 @@ class Zero3Walk {
             reduction_stream());
       has_host_grad_ = true;
     }
-    if (micro_batch_ != last_micro_batch_) return;
+    if (!is_last_micro_batch()) return;
     const std::int64_t elements = std::min(part_elements(p), kMostInNorm);
     make_norm_in_fp64(in_, sink_, p, elements, reduction_stream());
     norms_.push_back(p);
@@ -548,26 +519,16 @@ class Zero3Walk {
   }
 
   // DeepSpeed brings each sum to the host.
-  void sum_norms() {
-    for (std::size_t g = 0; g < sub_groups_.size(); ++g) {
-      alloc(SingleTensor::ClipScalar, 4, MemoryCategory::Temp);
-      sink_.collective();
-      drop(SingleTensor::ClipScalar);
-    }
+  void sum_norms() override {
+    for (std::size_t g = 0; g < sub_groups_.size(); ++g) Engine::sum_norm();
     if (!keeps_order()) return;
     if (buffer().ranks > 1) order().collective(MemoryStream::Compute, kRanks);
     held_.finish(order().submit(MemoryStream::Compute));
   }
 
-  void drop_norms() {
-    for (const int p : norms_) drop(ParameterTensor::OptimizerTemp, p);
-    norms_.clear();
-  }
-
-  const WalkInput& in_;
-  Sink& sink_;
-  GradientWalk<Sink>& grads_;
-  HeldFrees<Sink> held_{sink_};
+  const Schedule* schedule_;  // That of the step that runs.
+  std::deque<Instruction> waiting_for_rerun_;
+  int rerun_call_ = -1;  // Which runs again just now.
   SubGroups<Sink> sub_groups_{in_, sink_};
   GatheredNames names_{in_};
   QuantizedGathers<Sink> quantized_{in_, sink_, gather_stream(), names_};
@@ -581,20 +542,8 @@ class Zero3Walk {
   std::vector<bool> has_copy_;               // [num parameters] Neighbors share a second one.
   std::vector<int> made_as_;                 // [num parameters] In the order in which deepspeed.zero.Init makes them.
   int num_made_ = 0;
-  std::vector<int> bucket_of_;  // [num parameters] -1: no gradient comes.
-  std::vector<int> waiting_;    // Gradients on their way into the bucket,
-  std::size_t num_there_ = 0;   // and how many are in it.
-  std::vector<int> norms_;      // Parameters whose gradients' norms are there, with offload.
-  int next_bucket_ = 0;
-  int micro_batch_ = 0;
-  int last_micro_batch_ = 0;
   bool has_host_grad_ = false;
   bool is_copied_ = false;  // The reduced bucket has one copy in one piece.
-  bool is_first_step_ = true;
-  bool is_in_backward_ = false;
-  bool has_states_ = false;
-  bool has_norm_ = false;
-  bool is_other_norm_ = false;
 };
 
 }  // namespace fsdp::simulator

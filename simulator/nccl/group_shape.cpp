@@ -121,8 +121,8 @@ GroupShape group_shape(const Cluster& cluster, int ranks, int stride) {
   return shape;
 }
 
-GroupShape axis_group(const Cluster& cluster, const Mesh& mesh, MeshAxis axis) {
-  return group_shape(cluster, static_cast<int>(mesh.size(axis)), static_cast<int>(mesh.stride(axis)));
+GroupShape group_shape(const Cluster& cluster, const Mesh& mesh, const RankGroup& ranks) {
+  return group_shape(cluster, static_cast<int>(mesh.size(ranks)), static_cast<int>(mesh.stride(ranks)));
 }
 
 }  // namespace fsdp::simulator

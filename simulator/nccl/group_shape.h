@@ -46,7 +46,7 @@ struct GroupShape {
 /// differently, it is the one that spans most nodes. REQUIRES: at least one rank, stride 1 or more.
 GroupShape group_shape(const Cluster& cluster, int ranks, int stride = 1);
 
-/// The shape of the groups along an axis of a mesh.
-GroupShape axis_group(const Cluster& cluster, const Mesh& mesh, MeshAxis axis);
+/// The shape of a group of a mesh; that of one rank if it is empty.
+GroupShape group_shape(const Cluster& cluster, const Mesh& mesh, const RankGroup& ranks);
 
 }  // namespace fsdp::simulator

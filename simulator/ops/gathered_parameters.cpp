@@ -19,6 +19,7 @@
 
 #include <algorithm>
 
+#include "core/plan/parameter_part.h"
 #include "core/plan/parameter_reads.h"
 #include "simulator/ops/kernel_writer.h"
 
@@ -27,7 +28,7 @@ namespace fsdp::simulator {
 // The stored part, whose size is that of its gradient: the gradient from a reduce-scatter without a cast is padded.
 void KernelWriter::own_parameter(std::size_t p, Dtype own) {
   const GatheredReads& reads = context_.reads;
-  const CutParameter cut = cut_parameter(block_.parameters[p], reads.shard, reads.rank);
+  const ParameterPart cut = part_of(block_.parameters[p], CutBy::Rows, reads.shard, reads.rank);
   const bool is_cast_last = read_reduce_dtype(reads.precision, own) != own;
   Slot& slot = program_.slots[program_.parameter_slot[p]];
   slot.elements = is_cast_last || reads.shard == 1 ? cut.local : cut.chunk;
@@ -53,7 +54,7 @@ int KernelWriter::read(int parameter) {
   const int own_slot = program_.parameter_slot[parameter];
   const Dtype own = slot(own_slot).dtype;
   const Dtype given = read_dtype(reads.precision, own);
-  const CutParameter cut = cut_parameter(block_.parameters[parameter], reads.shard, reads.rank);
+  const ParameterPart cut = part_of(block_.parameters[parameter], CutBy::Rows, reads.shard, reads.rank);
   const bool is_copy = reads.shard > 1 || given != own;
   // On a single rank, in one dtype, the reader uses the parameter itself.
   if (!is_copy && reads.replicate == 1 && read_reduce_dtype(reads.precision, own) == own) return own_slot;
@@ -77,7 +78,7 @@ int KernelWriter::read(int parameter) {
 void KernelWriter::write_reduction(Kernel& kernel, int parameter, Dtype read, Dtype own) const {
   const GatheredReads& reads = context_.reads;
   const Dtype reduced = read_reduce_dtype(reads.precision, own);
-  const CutParameter cut = cut_parameter(block_.parameters[parameter], reads.shard, reads.rank);
+  const ParameterPart cut = part_of(block_.parameters[parameter], CutBy::Rows, reads.shard, reads.rank);
   const std::int64_t item = size_of(reduced).count();
   const bool is_cast_last = reduced != own;
   const bool is_scattered = reads.shard > 1;

@@ -19,7 +19,7 @@ int end_of_first_module(const ModelIndex& index, const ShardedUnit& unit, const 
 
 std::vector<HookedPass> hooked_passes(const ModelIndex& index, const Layout& layout) {
   std::vector<HookedPass> passes;
-  if (layout.flat != FlatParameters::None) return passes;
+  if (layout.has_flat_units()) return passes;
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];
     if (unit.is_root || unit.parameters.empty()) continue;

@@ -40,7 +40,7 @@ class LayoutCache {
  private:
   /// The inputs of a layout beside the rank and reshard_after_forward.
   struct Key {
-    Framework framework = Framework::Fsdp2;
+    Framework framework{};
     Quirks quirks = {};
     DdpOptions ddp;
     Fsdp1Options fsdp1;

@@ -71,7 +71,7 @@ void walk_all_steps(const PreparedPlan& prepared, Sink& sink) {
 
 // Emptying the cache returns pages of expandable segments, which pools cannot do.
 bool can_use_pools(const PreparedPlan& prepared, const AllocatorSettings& settings) {
-  return pools_suffice(settings) && !(settings.expandable_segments && is_zero3(prepared.plan));
+  return pools_suffice(settings) && !(settings.expandable_segments && prepared.layout.gathers_by_module());
 }
 
 // Segments of pools never return to the device, and an expandable one never ends.
@@ -102,9 +102,9 @@ Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings&
 // than a bucket.
 bool uses_other_streams(const PreparedPlan& prepared) {
   if (prepared.cluster->gpu.compute_capability == 0) return false;
-  if (prepared.layout.flat != FlatParameters::None) return true;
-  if (!is_zero(prepared.plan) || !prepared.plan.zero.overlap_comm) return false;
-  if (!prepared.layout.hooked.empty()) return true;
+  if (prepared.layout.has_flat_units()) return true;
+  if (!prepared.layout.updates_parts() || !prepared.plan.zero.overlap_comm) return false;
+  if (prepared.layout.gathers_by_module()) return true;
   const std::vector<Parameter>& all = prepared.index->model->parameters;
   const auto is_large = [&](int p) { return num_elements(all[p].shape) > prepared.plan.zero.reduce_bucket_size; };
   const std::vector<int>& trained = prepared.layout.zero.parameters;
@@ -193,6 +193,7 @@ WalkInput PreparedPlan::walk_input() const {
           .layout = &layout,
           .schedule = &schedule,
           .first_schedule = first_schedule.instructions.empty() ? nullptr : &first_schedule,
+          .second_schedule = second_schedule.instructions.empty() ? nullptr : &second_schedule,
           .tapes = &tapes,
           .ids = &ids,
           .cublas_workspace = cublas_workspace(cluster->gpu.compute_capability),
@@ -208,6 +209,7 @@ WalkInput PreparedPlan::short_walk_input() const {
   WalkInput input = walk_input();
   if (!short_schedule.instructions.empty()) input.schedule = &short_schedule;
   if (!short_first_schedule.instructions.empty()) input.first_schedule = &short_first_schedule;
+  if (!short_second_schedule.instructions.empty()) input.second_schedule = &short_second_schedule;
   return input;
 }
 
@@ -215,7 +217,7 @@ namespace {
 
 // A search requests this for every plan, and only one kind of plan has the map.
 Seconds used_map_time(const PreparedPlan& prepared, const MeshCosts& mesh) {
-  if (!prepared.layout.is_replicated || !prepared.plan.ddp.find_unused_parameters) return Seconds(0);
+  if (!prepared.layout.keeps_buckets() || !prepared.plan.ddp.find_unused_parameters) return Seconds(0);
   return collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*prepared.index->model));
 }
 
@@ -243,16 +245,15 @@ TimelineInput PreparedPlan::timeline_input(const MeshCosts& mesh) const {
           .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
           .used_map = used_map_time(*this, mesh),
           .zero = zero_times(*index->model, layout, plan, mesh, costs),
-          .overlaps_buckets = !is_zero(plan) || plan.zero.overlap_comm,
+          .overlaps_buckets = !layout.updates_parts() || plan.zero.overlap_comm,
           .optimizer = optimizer_time(layout, plan, mesh, costs) + (muon ? muon_time(*muon, mesh, costs) : Seconds(0)),
           .clip = clip_time(layout, plan, mesh, costs),
           .launch = costs.launch,
           .on_host = costs.on_host ? &on_host : nullptr,
           .compute_shares = compute_shares(mesh, costs),
-          .limits_gathers =
-              layout.flat != FlatParameters::None && layout.mesh.dp_shard() > 1 && plan.fsdp1.limit_all_gathers,
+          .limits_gathers = layout.has_flat_units() && layout.mesh.dp_shard() > 1 && plan.fsdp1.limit_all_gathers,
           .reduces_apart = plan.separate_reduce_scatter_group,
-          .copies_kept = layout.flat != FlatParameters::None && plan.cpu_offload};
+          .copies_kept = layout.has_flat_units() && plan.cpu_offload};
 }
 
 TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
@@ -266,8 +267,14 @@ std::optional<TimelineDetail> PreparedPlan::first_step_timeline(const MeshCosts&
       simulator::fetch_times(model, layout, plan, first_schedule, mesh, *cluster, costs);
   std::vector<Seconds> host;
   if (costs.on_host) host = host_times(first_schedule, model, layout, plan, costs);
+  std::vector<BucketTimes> buckets = bucket_times;
+  for (const BucketTimes& first :
+       simulator::bucket_times(layout.first_buckets, model, layout, plan, mesh, *cluster, costs)) {
+    buckets.push_back(first);
+  }
   TimelineInput input = timeline_input(mesh);
   input.schedule = &first_schedule;
+  input.buckets = &buckets;
   input.fetches = &fetches;
   if (costs.on_host) input.on_host = &host;
   TimelineDetail detail;
@@ -360,6 +367,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   if (has_first_step) {
     StepSchedules steps = lower_steps(index, plan, prepared.layout);
     prepared.first_schedule = std::move(steps.first);
+    prepared.second_schedule = std::move(steps.second);
     prepared.schedule = std::move(steps.steady);
   } else {
     prepared.schedule = lower(index, plan, prepared.layout);
@@ -369,6 +377,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     shorter.accumulation = kNumMicroBatches;
     StepSchedules steps = lower_steps(index, shorter, prepared.layout);
     prepared.short_first_schedule = std::move(steps.first);
+    prepared.short_second_schedule = std::move(steps.second);
     prepared.short_schedule = std::move(steps.steady);
   }
   if (uses_drive(plan)) {
@@ -387,7 +396,8 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     if (prepared.costs.on_host) {
       prepared.on_host = host_times(prepared.schedule, *index.model, prepared.layout, plan, prepared.costs);
     }
-    prepared.bucket_times = bucket_times(*index.model, prepared.layout, plan, mesh, cluster, prepared.costs);
+    prepared.bucket_times =
+        bucket_times(prepared.layout.buckets, *index.model, prepared.layout, plan, mesh, cluster, prepared.costs);
     prepared.fetch_times =
         fetch_times(*index.model, prepared.layout, plan, prepared.schedule, mesh, cluster, prepared.costs);
   }

@@ -46,16 +46,18 @@ struct PreparedPlan {
   std::vector<const Tape*> tapes;         ///< [num_calls]
   std::vector<const CallTimes*> times;    ///< [num_calls]
   std::vector<UnitTimes> unit_times;      ///< [num_units]
-  std::vector<BucketTimes> bucket_times;  ///< [num buckets]
+  std::vector<BucketTimes> bucket_times;  ///< [Layout::buckets]
   std::vector<FetchTimes> fetch_times;    ///< [groups of the schedule]
   std::vector<Seconds> on_host;           ///< [num instructions] TimelineInput::on_host. Empty if that is null.
   std::optional<MuonStep> muon;           ///< For a plan that uses it.
   MemoryIds ids;
   std::vector<std::string> unmeasured;  ///< Calls of a CPU whose time we assume.
 
-  Schedule first_schedule;        ///< For the first step. Empty if it is like all others.
-  Schedule short_first_schedule;  ///< The short form of that.
-  Schedule short_schedule;        ///< With at most `kNumMicroBatches`. Empty if `schedule` has no more.
+  Schedule first_schedule;         ///< For the first step, and
+  Schedule second_schedule;        ///< for the second one; Empty if it is like all others.
+  Schedule short_schedule;         ///< With at most `kNumMicroBatches`. Empty if `schedule` has no more.
+  Schedule short_first_schedule;   ///< The first and
+  Schedule short_second_schedule;  ///< the second step of the short ones.
 
   WalkInput walk_input() const;
   /// With the short schedule: the same peaks with less work.

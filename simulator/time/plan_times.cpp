@@ -22,6 +22,7 @@
 #include "simulator/time/plan_times.h"
 
 #include "core/plan/optimizer_table.h"
+#include "core/plan/parameter_part.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/workload.h"
 #include "core/plan/zero_partition.h"
@@ -44,7 +45,7 @@ Seconds over(double bytes, BytesPerSecond rate) {
 }
 
 double local_elements(const Layout& layout) {
-  if (layout.zero.ranks > 0) return static_cast<double>(layout.zero.part_elements());
+  if (layout.updates_parts()) return static_cast<double>(layout.zero.part_elements());
   double elements = 0;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
@@ -107,8 +108,8 @@ std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, co
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
   const int in_node = static_cast<int>(std::min<std::int64_t>(cluster.gpus_per_node, mesh.dp_shard()));
   return {mesh,
-          collective_cost(axis_group(cluster, mesh, MeshAxis::DpShard)),
-          collective_cost(axis_group(cluster, mesh, MeshAxis::DpReplicate)),
+          collective_cost(group_shape(cluster, mesh, ranks_along(MeshAxis::DpShard))),
+          collective_cost(group_shape(cluster, mesh, ranks_along(MeshAxis::DpReplicate))),
           cluster.host_link.bandwidth.value,
           BytesPerSecond(nvme_bandwidth(cluster).value.count() / cluster.gpus_per_node),
           collective_cost(group_shape(cluster, in_node))};
@@ -124,8 +125,12 @@ CollectiveCost cost_among_neighbors(std::int64_t ranks, const MeshCosts& mesh, c
 
 }  // namespace
 
-CollectiveCost cost_across_nodes(const Cluster& cluster, std::int64_t ranks) {
-  return collective_cost(group_shape(cluster, static_cast<int>(ranks / cluster.gpus_per_node), cluster.gpus_per_node));
+RankGroup ranks_of_node(const Cluster& cluster) {
+  return cluster.gpus_per_node > 1 ? ranks_along(MeshAxis::DpShard, cluster.gpus_per_node) : RankGroup{};
+}
+
+RankGroup ranks_across_nodes(const Cluster& cluster, std::int64_t ranks) {
+  return ranks_along(MeshAxis::DpShard, ranks / cluster.gpus_per_node, cluster.gpus_per_node);
 }
 
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
@@ -165,7 +170,7 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
       const Bytes sent = size_of(unit.original_dtype) * unit.reduced_shard_elements;
       t.to_host = sent / cluster.host_link.bandwidth.value;
     }
-    if (layout.flat != FlatParameters::None) make_flat(unit, costs, from_host, t);
+    if (layout.has_flat_units()) make_flat(unit, costs, from_host, t);
     if (costs.on_host) leave_copies_to_host(t);
     times.push_back(t);
   }
@@ -180,14 +185,13 @@ double sent_per_element(const Layout& layout, const Plan& plan) {
   const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
   const auto passes = static_cast<double>(plan.accumulation);
   const double cast = static_cast<double>(size_of(zero_master_dtype(plan)).count()) / passes;
-  if (is_zero3(plan)) {
+  if (layout.gathers_by_module()) {
     const double on_host = static_cast<double>(elements_on_host(layout.zero, plan)) / local_elements(layout);
     return 2 * item + cast * on_host;
   }
-  const bool is_kept = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
-  // Buckets of stage 1 are reduced once a step.
-  if (plan.runtime.framework == Framework::Zero1) return cast * passes;
-  return cast + (is_kept ? (2 * passes - 1) / passes * item : 0);
+  // Buckets of whole gradients are reduced once a step.
+  if (!layout.zero.cuts_gradients) return cast * passes;
+  return cast + (plan.accumulation > 1 ? (2 * passes - 1) / passes * item : 0);
 }
 
 Seconds sent_to_host(const GradientBucket& bucket, const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
@@ -222,7 +226,8 @@ namespace {
 // With qgZ: what kernels read and write of each gradient, and what is sent.
 Seconds exchange_time(const GradientBucket& bucket, const Layout& layout, const Model& model, const MeshCosts& mesh,
                       const Cluster& cluster, const ComputeCosts& costs) {
-  const CollectiveCost across = cost_across_nodes(cluster, layout.zero.ranks);
+  const CollectiveCost across =
+      collective_cost(group_shape(cluster, mesh.mesh, ranks_across_nodes(cluster, layout.zero.ranks)));
   const auto in_node = static_cast<double>(cluster.gpus_per_node);
   Seconds time{0};
   for (const GradientExchange& gradient : exchanges_of(bucket, layout, model)) {
@@ -278,19 +283,20 @@ BucketTimes read_bucket_times(const GradientBucket& bucket, const Model& model, 
 
 }  // namespace
 
-std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
+std::vector<BucketTimes> bucket_times(const std::vector<GradientBucket>& buckets, const Model& model,
+                                      const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                                       const Cluster& cluster, const ComputeCosts& costs) {
   std::vector<BucketTimes> times;
-  for (const GradientBucket& bucket : layout.buckets) {
+  for (const GradientBucket& bucket : buckets) {
     if (layout.gathers_each_read) {
       times.push_back(read_bucket_times(bucket, model, mesh));
       continue;
     }
-    if (is_zero3(plan)) {
+    if (layout.gathers_by_module()) {
       times.push_back(zero3_bucket_times(bucket, layout, plan, model, mesh, cluster, costs));
       continue;
     }
-    if (is_zero(plan)) {
+    if (layout.updates_parts()) {
       times.push_back(zero_bucket_times(bucket, layout, plan, mesh, costs));
       continue;
     }
@@ -335,7 +341,6 @@ FetchTimes quantized_fetch(const ParameterGroup& group, std::int64_t ranks, cons
   const auto kernels = static_cast<double>(group.parameters.size()) * (is_joined + is_cast) + 1;
   return {.payload = Bytes(elements),
           .dtype = Dtype::Int8,
-          .group_size = ranks,
           .all_gather = over(sent * all / static_cast<double>(ranks), costs.memory) +
                         collective_time(cost, CollectiveKind::AllGather, Bytes(elements)),
           .num_scales = scales,
@@ -349,13 +354,13 @@ FetchTimes quantized_fetch(const ParameterGroup& group, std::int64_t ranks, cons
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
                                     const Schedule& schedule, const MeshCosts& mesh, const Cluster& cluster,
                                     const ComputeCosts& costs) {
-  const std::int64_t neighbors = std::min(plan.zero.hpz_partition_size, mesh.mesh.dp_shard());
-  const CollectiveCost among_neighbors = cost_among_neighbors(neighbors, mesh, cluster);
+  std::optional<CollectiveCost> of_part;
   std::vector<FetchTimes> times;
   times.reserve(schedule.groups.size());
   for (const ParameterGroup& group : schedule.groups) {
-    const std::int64_t ranks = group.from_neighbors ? neighbors : mesh.mesh.dp_shard();
-    const CollectiveCost& cost = group.from_neighbors ? among_neighbors : mesh.shard;
+    const std::int64_t ranks = mesh.mesh.size(group.ranks);
+    if (group.ranks.is_part() && !of_part) of_part = cost_among_neighbors(ranks, mesh, cluster);
+    const CollectiveCost& cost = group.ranks.is_part() ? *of_part : mesh.along(group.ranks);
     if (plan.zero.quantized_weights) {
       times.push_back(quantized_fetch(group, ranks, cost, layout, model, costs));
       continue;
@@ -365,13 +370,12 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
     if (layout.gathers_each_read) dtype = read_dtype(plan.mixed_precision, layout.parameter_dtype[group.last]);
     for (const int p : group.parameters) {
       payload += layout.gathers_each_read
-                     ? size_of(dtype) * cut_parameter(model.parameters[p].shape, mesh.mesh.dp_shard(), 0).full
+                     ? size_of(dtype) * part_of(model.parameters[p].shape, CutBy::Rows, mesh.mesh.dp_shard()).full
                      : size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
     }
     const bool is_copied = group.parameters.size() > 1;
     times.push_back({.payload = payload,
                      .dtype = dtype,
-                     .group_size = ranks,
                      .all_gather = brought(payload, layout, plan, mesh) + parameter_read_time(group, plan, mesh.drive) +
                                    collective_time(cost, CollectiveKind::AllGather, payload),
                      .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0),
@@ -404,9 +408,9 @@ Seconds persistent_time(const Model& model, const Layout& layout, const Plan& pl
 
 ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                      const ComputeCosts& costs) {
-  if (layout.zero.ranks == 0) return {};
+  if (!layout.updates_parts()) return {};
   ZeroTimes times;
-  if (is_zero3(plan)) {
+  if (layout.gathers_by_module()) {
     times.gather_parameters = persistent_time(model, layout, plan, mesh);
     if (zero_dtype(plan) == Dtype::Float16) times.check_overflow = zero3_overflow_time(layout, plan, mesh, costs);
     return times;
@@ -454,7 +458,7 @@ Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& 
   if (const auto measured = costs.on_host ? measured_action(work_of_optimizer(layout, plan), costs) : std::nullopt) {
     return *measured;
   }
-  if (is_zero(plan) && plan.cpu_offload) {
+  if (layout.updates_parts() && plan.cpu_offload) {
     return with_drive(offloaded_zero_time(layout, plan, mesh, costs), layout, plan, mesh.drive);
   }
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
@@ -464,15 +468,19 @@ Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& 
   if (!has_torch_kernels(plan.optimizer) && !plan.cpu_offload)
     bytes = eight_bit_bytes(plan.optimizer, item) * local_elements(layout);
   // The gradient in one piece and in fp32, and the part of the parameters that is written from the fp32 one.
-  if (is_zero(plan))
+  if (layout.updates_parts())
     bytes += 3 * (item + static_cast<double>(size_of(layout.zero.dtype).count())) * local_elements(layout);
   if (plan.cpu_offload) return Seconds(bytes / kHostBandwidth);
   return over(bytes, costs.memory);
 }
 
-Seconds muon_collective_time(const MuonEvent& event, const TensorMesh& of, const MeshCosts& mesh) {
+RankGroup ranks_of(const MuonEvent& event, const TensorMesh& of, const Mesh& mesh) {
   const bool is_replicate = of.dimensions == 2 && event.dimension == 0;
-  return collective_time(is_replicate ? mesh.replicate : mesh.shard, event.collective, Bytes(event.bytes));
+  return mesh.group_along(is_replicate ? MeshAxis::DpReplicate : MeshAxis::DpShard);
+}
+
+Seconds muon_collective_time(const MuonEvent& event, const TensorMesh& of, const MeshCosts& mesh) {
+  return collective_time(mesh.along(ranks_of(event, of, mesh.mesh)), event.collective, Bytes(event.bytes));
 }
 
 Seconds muon_time(const MuonStep& step, const MeshCosts& mesh, const ComputeCosts& costs) {
@@ -508,7 +516,7 @@ Seconds zero_clip_time(const Layout& layout, const Plan& plan, const MeshCosts& 
 }  // namespace
 
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
-  if (is_zero(plan)) return zero_clip_time(layout, plan, mesh, costs);
+  if (layout.updates_parts()) return zero_clip_time(layout, plan, mesh, costs);
   if (!plan.optimizer.clip_grad_norm) return Seconds(0);
   const std::optional<Seconds> measured =
       costs.on_host ? measured_action(work_of_clipping(layout), costs) : std::nullopt;
@@ -518,9 +526,8 @@ Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
   }
   // Norms are read once; scaling reads and writes.
   const Seconds passes = measured.value_or(over(3 * 4 * local_elements(layout), costs.memory));
-  const bool is_whole = layout.gathers_each_read ? layout.mesh.dp_shard() == 1 : layout.is_replicated;
-  if (is_whole || (layout.flat != FlatParameters::None && layout.mesh.dp_shard() == 1)) return passes;
-  if (layout.flat != FlatParameters::None) count = 1;
+  if (layout.has_whole_gradients()) return passes;
+  if (layout.has_flat_units()) count = 1;
   return passes + collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4 * count));
 }
 

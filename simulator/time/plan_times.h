@@ -25,6 +25,11 @@ struct MeshCosts {
   /// Cost of the ranks of a shard group inside one node: what integers of reshard_after_forward mostly ask for. A
   /// search prices thousands of plans on a mesh, and its cost takes as long to build as a step time.
   CollectiveCost node;
+
+  /// The cost of all ranks along one axis, also of one alone. REQUIRES: no part of them.
+  const CollectiveCost& along(const RankGroup& ranks) const {
+    return ranks.is_along(MeshAxis::DpReplicate) ? replicate : shard;
+  }
 };
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh);
@@ -33,12 +38,15 @@ MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh);
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
                                   const ComputeCosts& costs);
 
-/// [num buckets]
-std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
+/// [buckets] Of some buckets of the layout.
+std::vector<BucketTimes> bucket_times(const std::vector<GradientBucket>& buckets, const Model& model,
+                                      const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                                       const Cluster& cluster, const ComputeCosts& costs);
 
-/// Cost of a collective over GPUs of the same place in each node. REQUIRES: several nodes of all their GPUs.
-CollectiveCost cost_across_nodes(const Cluster& cluster, std::int64_t ranks);
+/// The GPUs of one node, empty if it has one, and those of the same place in each node. REQUIRES: several nodes of all
+/// their GPUs.
+RankGroup ranks_of_node(const Cluster& cluster);
+RankGroup ranks_across_nodes(const Cluster& cluster, std::int64_t ranks);
 
 /// [groups of the schedule] Of ZeRO-3 alone.
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
@@ -63,7 +71,9 @@ Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& 
 /// Muon's extra time: its products and their waits. The momentum is in `optimizer_time`.
 Seconds muon_time(const MuonStep& step, const MeshCosts& mesh, const ComputeCosts& costs);
 
-/// Time of what Muon sends, over one dimension of its mesh.
+/// The ranks to which Muon sends: those along one dimension of its mesh, which has them as `mesh` does.
+RankGroup ranks_of(const MuonEvent& event, const TensorMesh& of, const Mesh& mesh);
+/// Time of what it sends.
 Seconds muon_collective_time(const MuonEvent& event, const TensorMesh& of, const MeshCosts& mesh);
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
 

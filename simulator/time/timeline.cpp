@@ -193,8 +193,6 @@ class Timeline {
 
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
 
-  bool is_flat() const { return in_.layout->flat != FlatParameters::None; }
-
   bool has_names() const { return detail_ != nullptr; }
 
   // The place of the new event; -1 when nobody asks, or when it takes no time. Waits on nothing (-1) are left out.
@@ -265,7 +263,7 @@ class Timeline {
     const int copy = record(Stream::Copy, has_names() ? "copy-in " + unit_of(step).name : std::string(),
                             copied - times.copy_in, copied, {gate_.event});
     copy_in_ = copied;
-    const Seconds duration = step.smaller_group ? times.small_gather : times.all_gather;
+    const Seconds duration = step.ranks.is_part() ? times.small_gather : times.all_gather;
     Seconds& gathers = in_.reduces_apart ? gathers_ : communicator_;
     wire_.occupy(gathers, copied, duration, times.latency);
     const Seconds start = gathers - duration;
@@ -310,7 +308,7 @@ class Timeline {
   }
 
   void free(const Instruction& step) {
-    if (is_flat()) return;
+    if (in_.layout->has_flat_units()) return;
     if (step.buffer == BufferKind::ReduceInput) {
       const Reduced& reduced = reduced_of_[step.unit];
       return expose(reduced.end, reduced.slot, reduced.event);
@@ -321,24 +319,22 @@ class Timeline {
     if (main_->kind == InstructionKind::LeaveRoot) gate_after_root_ = copied_out(step);
   }
 
+  StreamPayload payload(CollectiveKind kind, Dtype dtype, Bytes bytes, const RankGroup& ranks) const {
+    return {kind, dtype, bytes, dimension_of(ranks), in_.layout->mesh.size(ranks)};
+  }
+
   StreamPayload gather_payload(const Instruction& step) const {
     const ShardedUnit& unit = unit_of(step);
-    const std::int64_t shard = in_.layout->mesh.dp_shard();
-    return {.kind = CollectiveKind::AllGather,
-            .dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype,
-            .bytes = unit.gather_shard_bytes * shard,
-            .group = MeshDimension::Shard,
-            .group_size = step.smaller_group ? unit.reshard.world_size : shard};
+    return payload(CollectiveKind::AllGather, unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype,
+                   unit.gather_shard_bytes * in_.layout->mesh.dp_shard(), step.ranks);
   }
 
   StreamPayload reduce_payload(const Instruction& step, CollectiveKind kind) const {
     const ShardedUnit& unit = unit_of(step);
     const bool scatters = kind == CollectiveKind::ReduceScatter;
-    return {.kind = kind,
-            .dtype = unit.reduce_dtype,
-            .bytes = size_of(unit.reduce_dtype) * (scatters ? unit.reduced_full_elements : unit.reduced_shard_elements),
-            .group = scatters ? MeshDimension::Shard : MeshDimension::Replicate,
-            .group_size = scatters ? in_.layout->mesh.dp_shard() : in_.layout->mesh.dp_replicate()};
+    return payload(kind, unit.reduce_dtype,
+                   size_of(unit.reduce_dtype) * (scatters ? unit.reduced_full_elements : unit.reduced_shard_elements),
+                   scatters ? step.ranks : step.copies);
   }
 
   std::string_view name_of_call(const Instruction& step) const {
@@ -371,6 +367,8 @@ class Timeline {
                has_names() ? "accumulate " + unit_of(step).name : std::string());
   }
 
+  bool sums_copies(const Instruction& step) const { return in_.layout->mesh.size(step.copies) > 1; }
+
   void reduce(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[step.unit];
     const std::string name = has_names() ? unit_of(step).name : std::string();
@@ -387,7 +385,7 @@ class Timeline {
     last_gather_event_ = -1;
     last_reduce_event_ = reduce_event_;
     reduced_of_[step.unit] = {reduced_, reduce_slot_, reduce_event_, step.unit};
-    if (in_.layout->mesh.dp_replicate() > 1) {
+    if (sums_copies(step)) {
       const Seconds begin = std::max(all_reduce_, reduced_);
       all_reduce_ = begin + times.all_reduce;
       all_reduce_slot_ = new_collective();
@@ -400,7 +398,7 @@ class Timeline {
                             {all_reduce_event_ >= 0 ? all_reduce_event_ : reduce_event_});
     if (sent >= 0) to_host_event_ = sent;
     share_cores(CollectiveKind::ReduceScatter, times.reduce_scatter);
-    if (in_.layout->mesh.dp_replicate() > 1) share_cores(CollectiveKind::AllReduce, times.all_reduce);
+    if (sums_copies(step)) share_cores(CollectiveKind::AllReduce, times.all_reduce);
   }
 
   // The forward reads them, so it waits.
@@ -434,34 +432,22 @@ class Timeline {
   void gather_read(const Instruction& step) {
     const FetchTimes& times = (*in_.fetches)[step.group];
     wait_for(Stream::AllGather, name_of_group(step), times.all_gather,
-             {.kind = CollectiveKind::AllGather,
-              .dtype = times.dtype,
-              .bytes = times.payload,
-              .group = MeshDimension::Shard,
-              .group_size = times.group_size});
+             payload(CollectiveKind::AllGather, times.dtype, times.payload, step.ranks));
   }
 
   void reduce_read(const Instruction& step) {
-    const GradientBucket& bucket = in_.layout->buckets[step.bucket];
+    const GradientBucket& bucket = in_.layout->bucket(step.bucket);
     const BucketTimes& times = (*in_.buckets)[step.bucket];
-    const Mesh& mesh = in_.layout->mesh;
     const Parameter& parameter = in_.index->model->parameters[bucket.parameters.front()];
     const std::string name = has_names() ? parameter.name : std::string();
-    if (mesh.dp_replicate() > 1) {
+    if (!step.copies.empty()) {
       wait_for(Stream::AllReduce, name, times.all_reduce,
-               {.kind = CollectiveKind::AllReduce,
-                .dtype = bucket.dtype,
-                .bytes = size_of(bucket.dtype) * num_elements(parameter.shape),
-                .group = MeshDimension::Replicate,
-                .group_size = mesh.dp_replicate()});
+               payload(CollectiveKind::AllReduce, bucket.dtype, size_of(bucket.dtype) * num_elements(parameter.shape),
+                       step.copies));
     }
-    if (mesh.dp_shard() == 1) return;
+    if (step.ranks.empty()) return;
     wait_for(Stream::ReduceScatter, name, times.reduce_scatter,
-             {.kind = CollectiveKind::ReduceScatter,
-              .dtype = bucket.dtype,
-              .bytes = bucket.bytes(),
-              .group = MeshDimension::Shard,
-              .group_size = mesh.dp_shard()});
+             payload(CollectiveKind::ReduceScatter, bucket.dtype, bucket.bytes(), step.ranks));
   }
 
   // A gather of ZeRO-3: nothing is copied in but the rank's own part.
@@ -473,11 +459,7 @@ class Timeline {
     Fetched& fetched = fetched_[step.group];
     fetched = {communicator_, new_collective(),
                record(Stream::AllGather, name_of_group(step), start, communicator_, {last_reduce_event_})};
-    carry(fetched.event, {.kind = CollectiveKind::AllGather,
-                          .dtype = times.dtype,
-                          .bytes = times.payload,
-                          .group = MeshDimension::Shard,
-                          .group_size = times.group_size});
+    carry(fetched.event, payload(CollectiveKind::AllGather, times.dtype, times.payload, step.ranks));
   }
 
   void wait_for_fetch(const Instruction& step) {
@@ -497,14 +479,11 @@ class Timeline {
     return name;
   }
 
-  bool is_zero3() const { return !in_.layout->hooked.empty(); }
-
-  // ZeRO's backward goes on when the bucket before has been reduced, or this one.
-  bool is_zero() const { return in_.layout->zero.ranks > 0; }
-
   void reduce_bucket(const Instruction& step) {
     if (in_.layout->gathers_each_read) return reduce_read(step);
-    if (is_zero() && !is_zero3()) finish_buckets();
+    // ZeRO-1 and 2: the backward goes on when the bucket before has been reduced, or this one.
+    const bool scatters = in_.layout->gathers_by_module();
+    if (in_.layout->updates_parts() && !scatters) finish_buckets();
     const BucketTimes& times = (*in_.buckets)[step.bucket];
     const std::string name = has_names() ? "bucket " + std::to_string(step.bucket) : std::string();
     on_compute(times.copy, times.num_gradients * in_.launch, has_names() ? "copy into " + name : std::string());
@@ -512,14 +491,11 @@ class Timeline {
     communicator_ = start + times.all_reduce;
     buckets_.push_back(
         {communicator_, new_collective(),
-         record(is_zero3() ? Stream::ReduceScatter : Stream::AllReduce, name, start, communicator_, {compute_event_}),
+         record(scatters ? Stream::ReduceScatter : Stream::AllReduce, name, start, communicator_, {compute_event_}),
          step.bucket});
-    const GradientBucket& bucket = in_.layout->buckets[step.bucket];
-    carry(buckets_.back().event, {.kind = is_zero3() ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
-                                  .dtype = bucket.dtype,
-                                  .bytes = bucket.bytes(),
-                                  .group = is_zero() ? MeshDimension::Shard : MeshDimension::Replicate,
-                                  .group_size = in_.layout->mesh.world_size()});
+    const GradientBucket& bucket = in_.layout->bucket(step.bucket);
+    carry(buckets_.back().event, payload(scatters ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
+                                         bucket.dtype, bucket.bytes(), step.ranks));
     if (!in_.overlaps_buckets) finish_buckets();
   }
 
@@ -536,7 +512,7 @@ class Timeline {
   void finish() {
     finish_buckets();
     if (!has_reduce_) return;
-    if (is_flat()) expose(reduced_, reduce_slot_, reduce_event_);
+    if (in_.layout->has_flat_units()) expose(reduced_, reduce_slot_, reduce_event_);
     if (in_.layout->mesh.dp_replicate() > 1) expose(all_reduce_, all_reduce_slot_, all_reduce_event_);
     expose(to_host_, reduce_slot_, to_host_event_);
     has_reduce_ = false;

@@ -68,7 +68,6 @@ struct ZeroTimes {
 struct FetchTimes {
   Bytes payload;
   Dtype dtype = Dtype::Float32;
-  std::int64_t group_size = 1;
   Seconds all_gather{0};        ///< With what is done to the rank's part before.
   std::int64_t num_scales = 0;  ///< Quantized: fp32 scales, gathered after it,
   Seconds scales{0};            ///< in this time.
@@ -82,8 +81,8 @@ struct TimelineInput {
   const Schedule* schedule = nullptr;
   const std::vector<const CallTimes*>* calls = nullptr;  ///< [num_calls]
   const std::vector<UnitTimes>* units = nullptr;         ///< [num_units]
-  const std::vector<BucketTimes>* buckets = nullptr;     ///< [num buckets]
-  const std::vector<FetchTimes>* fetches = nullptr;      ///< [groups of the schedule]
+  const std::vector<BucketTimes>* buckets = nullptr;  ///< [buckets] As `Layout::bucket` counts those of the schedule.
+  const std::vector<FetchTimes>* fetches = nullptr;   ///< [groups of the schedule]
   Seconds sync_buffers{0};
   Seconds used_map{0};  ///< All-reduce of DDP's map of used parameters.
   ZeroTimes zero;

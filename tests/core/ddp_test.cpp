@@ -47,7 +47,7 @@ TEST(Ddp, BucketsOfGpt2MatchRealDdp) {
   expected.insert(expected.end(), 11, 28351488);
   expected.push_back(176446464);
   EXPECT_EQ(sizes_of_buckets(lowered.layout.buckets), expected);
-  EXPECT_EQ(sizes_of_buckets(first_step_buckets(ddp_plan(2), lowered.layout)), std::vector<std::int64_t>{497759232});
+  EXPECT_EQ(sizes_of_buckets(lowered.layout.first_buckets), std::vector<std::int64_t>{497759232});
 }
 
 // PyTorch 2.11 makes the first bucket of the parameters as they are registered (_ddp_init_helper).
@@ -55,7 +55,7 @@ TEST(Ddp, TheFirstReductionHasOneBucketInTheOrderOfTheModel) {
   const Model model = model_of("gpt2.json");
   const Plan plan = ddp_plan(2);
   const Lowered lowered = lowered_of(model, plan);
-  const std::vector<GradientBucket> first = first_step_buckets(plan, lowered.layout);
+  const std::vector<GradientBucket> first = lowered.layout.first_buckets;
   ASSERT_EQ(first.size(), 1U);
   EXPECT_TRUE(std::is_sorted(first.front().parameters.begin(), first.front().parameters.end()));
   EXPECT_FALSE(std::is_sorted(lowered.layout.buckets.front().parameters.begin(),
@@ -98,7 +98,7 @@ TEST(Ddp, FindUnusedParametersUsesReverseModelOrder) {
   const std::vector<GradientBucket>& buckets = lowered.layout.buckets;
   EXPECT_GT(buckets.front().parameters.front(), buckets.back().parameters.front());
   EXPECT_EQ(buckets.back().parameters.front(), 0);
-  EXPECT_EQ(first_step_buckets(plan, lowered.layout), buckets);
+  EXPECT_TRUE(lowered.layout.first_buckets.empty());
   EXPECT_EQ(count_of(lowered.schedule, InstructionKind::ReduceUsedMap, 0), 1);
   EXPECT_EQ(used_map_bytes(model),
             Bytes(4 * std::count_if(model.parameters.begin(), model.parameters.end(),
@@ -130,6 +130,85 @@ TEST(Ddp, BuffersAreBroadcastBeforeForwardsThatFollowASync) {
   EXPECT_EQ(count_of(lowered_of(model, plan).schedule, InstructionKind::SyncBuffers, 1), 1);
   plan.ddp.broadcast_buffers = false;
   EXPECT_EQ(count_of(lowered_of(model, plan).schedule, InstructionKind::SyncBuffers, 0), 0);
+}
+
+StepSchedules steps_of(const Lowered& lowered, const Plan& plan) {
+  StepSchedules steps = lower_steps(lowered.index, plan, lowered.layout);
+  for (const Schedule* schedule : {&steps.first, &steps.second, &steps.steady}) {
+    if (schedule->instructions.empty()) continue;
+    for (const Error& error : validate(*schedule, lowered.index, lowered.layout)) ADD_FAILURE() << to_string(error);
+  }
+  return steps;
+}
+
+// One bucket has all gradients, ready with the last of them. The second forward of the run frees it, and from then on
+// there are the buckets of all later steps: here one, too, with gradients in the order in which they are ready.
+TEST(Ddp, TheFirstStepReducesInOneBucketThatTheNextForwardFrees) {
+  const Model model = small_model();
+  const Lowered lowered = lowered_of(model, ddp_plan(2));
+  const StepSchedules steps = steps_of(lowered, ddp_plan(2));
+  const std::string rest = R"(Forward stem:stem [0, 1)
+Forward blocks.0:block [0, 4)
+Forward blocks.1:block [0, 4)
+Forward head:head [0, 1)
+Forward :loss [0, 3)
+LeaveRoot
+PrepareReduce
+Backward :loss [0, 3)
+Backward head:head [0, 1)
+Backward blocks.1:block [0, 4)
+Backward blocks.0:block [0, 4)
+Backward stem:stem [0, 1)
+ReduceBucket BUCKET
+FinishReduce
+OptimizerStep
+ZeroGrad
+)";
+  const auto text_of = [&](const Schedule& schedule) { return to_text(schedule, lowered.index, lowered.layout); };
+  const auto with_bucket = [&](const char* bucket) {
+    std::string text = rest;
+    return text.replace(text.find("BUCKET"), 6, bucket);
+  };
+  EXPECT_EQ(text_of(steps.first), "LoadInputs\n" + with_bucket("1"));
+  EXPECT_EQ(text_of(steps.second), "LoadInputs\nFree \"\" first buckets\n" + with_bucket("0"));
+  EXPECT_EQ(text_of(steps.steady), "LoadInputs\n" + with_bucket("0"));
+  EXPECT_EQ(steps.steady, lowered.schedule);
+}
+
+TEST(Ddp, TheSecondMicroBatchHasTheLaterBucketsIfTheFirstOneReduces) {
+  Plan plan = ddp_plan(2);
+  plan.accumulation = 2;
+  const Model model = small_model();
+  const Lowered lowered = lowered_of(model, plan);
+  const auto is_first = [&](const Instruction& step) { return step.bucket == 1; };
+  for (const bool syncs : {true, false}) {
+    plan.sync_every_micro_batch = syncs;
+    const StepSchedules steps = steps_of(lowered, plan);
+    const std::vector<Instruction>& first = steps.first.instructions;
+    const auto reduction = std::find_if(first.begin(), first.end(), is_first);
+    ASSERT_NE(reduction, first.end());
+    EXPECT_EQ(reduction->micro_batch, syncs ? 0 : 1);
+    EXPECT_EQ(count_of(steps.first, InstructionKind::Free, 1), syncs ? 1 : 0);
+    EXPECT_EQ(steps.second.instructions.empty(), syncs);
+  }
+}
+
+TEST(Ddp, AReductionInBucketsThatAreNotThereIsFound) {
+  const Plan plan = ddp_plan(2);
+  const Model model = small_model();
+  const Lowered lowered = lowered_of(model, plan);
+  StepSchedules steps = lower_steps(lowered.index, plan, lowered.layout);
+  const auto set_bucket = [&](Schedule& schedule, int bucket) {
+    for (Instruction& step : schedule.instructions) {
+      if (step.kind == InstructionKind::ReduceBucket) step.bucket = bucket;
+    }
+    const Errors errors = validate(schedule, lowered.index, lowered.layout);
+    return errors.empty() ? std::string() : errors.front().what;
+  };
+  EXPECT_EQ(set_bucket(steps.second, 1), "Bucket 1 is reduced after its Free.");
+  Schedule none_free = steps.second;
+  std::erase_if(none_free.instructions, [](const Instruction& step) { return step.kind == InstructionKind::Free; });
+  EXPECT_EQ(set_bucket(none_free, 0), "");
 }
 
 TEST(Ddp, OneGpuHasNoWrapper) {

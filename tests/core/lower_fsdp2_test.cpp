@@ -80,7 +80,7 @@ std::string events(const Model& model, const Plan& plan, StepPhase phase, std::s
     std::string name = plan.units[step.unit].modules.front();
     name = name.empty() ? "root" : name.starts_with("blocks.") ? name.substr(7) : name;
     if (name.starts_with("model.layers.")) name = name.substr(13);
-    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", word, name, step.smaller_group ? " small" : "");
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", word, name, step.ranks.is_part() ? " small" : "");
   }
   return text;
 }
@@ -329,7 +329,12 @@ TEST(LowerFsdp2, HsdpDoesNotChangeTheOrder) {
   hybrid.mesh = {2, 4};
   const std::vector<Instruction> plain = actions_of(lower(chain(3), plan_of_blocks(3)));
   std::vector<Instruction> steps = actions_of(lower(chain(3), hybrid));
-  for (Instruction& step : steps) step.keeps_all_reduce_output = false;
+  for (Instruction& step : steps) {
+    const bool reduces = step.kind == InstructionKind::ReduceGrads;
+    EXPECT_EQ(step.copies, reduces ? ranks_along(MeshAxis::DpReplicate) : RankGroup{});
+    step.copies = {};
+    step.keeps_all_reduce_output = false;
+  }
   EXPECT_EQ(steps, plain);
 }
 
@@ -443,20 +448,35 @@ TEST(LowerFsdp2, InstructionsCarryDifferencesOfReleases) {
   };
   const auto is_new = [](const Instruction& step) {
     const bool reduces = step.kind == InstructionKind::ReduceGrads;
-    return step.reduces_each_norm && !step.calls_alone && step.keeps_last_gradient == reduces;
+    return step.reduces_each_norm && step.keeps_last_gradient == reduces;
   };
   const auto is_old = [](const Instruction& step) {
-    const bool calls = step.kind == InstructionKind::Unshard || step.kind == InstructionKind::ReduceGrads ||
-                       step.kind == InstructionKind::ClipGradNorm;
     const bool clips = step.kind == InstructionKind::ClipGradNorm;
-    return step.reduces_each_norm == !clips && step.calls_alone == calls && !step.keeps_last_gradient;
+    return step.reduces_each_norm == !clips && !step.keeps_last_gradient;
   };
   EXPECT_TRUE(all(is_new));
   plan.runtime.quirks.last_gradient_kept_in_reduce = false;
   plan.runtime.quirks.clip_reduces_each_norm = false;
+  EXPECT_TRUE(all(is_old));
+}
+
+// What calls a group names it; one rank is a group in old runtimes alone.
+TEST(LowerFsdp2, CollectivesNameTheirRanks) {
+  Plan plan = plan_of_blocks(1);
+  plan.optimizer.clip_grad_norm = 1.0;
+  const auto calls = [&](const RankGroup& ranks) {
+    for (const Instruction& step : lower(chain(1), plan).instructions) {
+      const bool has_collective = step.kind == InstructionKind::Unshard || step.kind == InstructionKind::ReduceGrads ||
+                                  step.kind == InstructionKind::ClipGradNorm;
+      EXPECT_EQ(step.ranks, has_collective ? ranks : RankGroup{}) << name_of(step.kind);
+    }
+  };
+  calls(ranks_along(MeshAxis::DpShard));
+  plan.mesh = {1, 1};
+  calls({});
   plan.runtime.quirks.skip_collectives_of_one = false;
   plan.runtime.quirks.skip_reductions_of_one = false;
-  EXPECT_TRUE(all(is_old));
+  calls(ranks_along(MeshAxis::DpShard));
 }
 
 TEST(LowerFsdp2, ClippingPrecedesTheOptimizer) {

@@ -21,6 +21,29 @@ TEST(Mesh, ShardGroupsAreContiguousAndReplicasStrided) {
   EXPECT_EQ(mesh.coordinate_of(MeshAxis::DpReplicate, 6), 1);
 }
 
+// 2 copies of 4 ranks.
+TEST(RankGroup, IsThatOfAnAxisOrAPartOfIt) {
+  const Mesh mesh{2, 4};
+  const RankGroup shard = ranks_along(MeshAxis::DpShard);
+  const RankGroup copies = ranks_along(MeshAxis::DpReplicate);
+  EXPECT_EQ(mesh.size(shard), 4);
+  EXPECT_EQ(mesh.stride(shard), 1);
+  EXPECT_EQ(mesh.size(copies), 2);
+  EXPECT_EQ(mesh.stride(copies), 4);
+  const RankGroup pairs = ranks_along(MeshAxis::DpShard, 2, 2);
+  EXPECT_TRUE(pairs.is_part());
+  EXPECT_EQ(mesh.size(pairs), 2);
+  EXPECT_EQ(mesh.stride(pairs), 2);
+  EXPECT_EQ(mesh.size(RankGroup{}), 1);
+}
+
+TEST(RankGroup, OfOneRankIsEmptyUnlessItCallsAlone) {
+  const Mesh mesh{1, 4};
+  EXPECT_TRUE(mesh.group_along(MeshAxis::DpReplicate).empty());
+  EXPECT_EQ(mesh.group_along(MeshAxis::DpReplicate, true), ranks_along(MeshAxis::DpReplicate));
+  EXPECT_EQ(mesh.group_along(MeshAxis::DpShard), ranks_along(MeshAxis::DpShard));
+}
+
 // As torch.distributed.device_mesh has them: each rank is in one group of each axis, at its coordinate.
 RC_GTEST_PROP(MeshOfAnySize, GroupsOfAnAxisDivideTheRanks, ()) {
   const Mesh mesh{*rc::gen::inRange<std::int64_t>(1, 9), *rc::gen::inRange<std::int64_t>(1, 9)};

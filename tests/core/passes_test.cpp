@@ -258,7 +258,7 @@ TEST(Passes, NextStepReusesGatheredUnits) {
   const ModelIndex index = index_of(turned);
   const auto layout = make_layout(index, plan_of_gan());
   ASSERT_TRUE(layout.has_value());
-  const auto [first, steady] = lower_steps(index, plan_of_gan(), *layout);
+  const auto [first, steady, second] = lower_steps(index, plan_of_gan(), *layout);
   const auto gathers = [](const Schedule& schedule) {
     return std::count_if(schedule.instructions.begin(), schedule.instructions.end(),
                          [](const Instruction& step) { return step.kind == InstructionKind::Unshard; });

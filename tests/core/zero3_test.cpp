@@ -204,7 +204,7 @@ RC_GTEST_PROP(Zero3, SchedulesAreValid, ()) {
   const ModelIndex index = index_of(model);
   const Plan plan = drawn_plan();
   const Layout layout = make_layout(index, plan).value();
-  const auto [first, steady] = lower_steps(index, plan, layout);
+  const auto [first, steady, second] = lower_steps(index, plan, layout);
   for (const Schedule& schedule : {first, steady}) {
     for (const Error& error : validate(schedule, index, layout)) RC_FAIL(to_string(error));
   }

@@ -164,7 +164,7 @@ TEST(HostMemory, CpuMachinesHaveNoSeparateHost) {
 }
 
 // Parameters of 3000 and 3004 elements in one flat buffer over 4 ranks: parts of 1501, of which rank 1 has both.
-Layout flat_over_four() {
+Layout flat_over_four(bool cuts_gradients = false) {
   Layout layout;
   layout.mesh = {1, 4};
   layout.parameter_dtype = {Dtype::BFloat16, Dtype::BFloat16};
@@ -173,13 +173,15 @@ Layout flat_over_four() {
   layout.units = {unit};
   layout.zero = {
       .parameters = {0, 1}, .begins = {0, 3000, 6004}, .ranks = 4, .elements = 6004, .dtype = Dtype::BFloat16};
+  layout.zero.cuts_gradients = cuts_gradients;
   layout.buckets = {{.parameters = {1, 0}, .dtype = Dtype::BFloat16, .elements = 6004}};
   return layout;
 }
 
 // The same, each cut by itself: 750 and 751 elements a rank, in a sub-group each.
 Layout cut_over_four() {
-  Layout layout = flat_over_four();
+  Layout layout = flat_over_four(true);
+  layout.hooked = layout.units;
   layout.zero.begins = {0, 750, 1501};
   layout.zero.group_begins = {0, 1, 2};
   return layout;
@@ -207,14 +209,14 @@ TEST(HostMemory, Zero1KeepsTheStatesThatARankUpdates) {
 TEST(HostMemory, Zero2KeepsWholeGradientsOfEarlierMicroBatches) {
   Plan plan = offloaded_by(Framework::Zero2);
   plan.accumulation = 2;
-  const auto host = host_memory(nodes_of(4, 1), plan, flat_over_four());
+  const auto host = host_memory(nodes_of(4, 1), plan, flat_over_four(true));
   // Ranks 0, 2 and 3 have one parameter, rank 1 has both: blocks of 8192 of 6000 and 6008 bytes.
   EXPECT_EQ(terms_of(*host).at("gradients of earlier micro-batches"), 5 * 8192);
   // The node of ranks 0 and 1 holds most.
-  EXPECT_EQ(terms_of(*host_memory(nodes_of(2, 2), plan, flat_over_four())).at("gradients of earlier micro-batches"),
+  EXPECT_EQ(terms_of(*host_memory(nodes_of(2, 2), plan, flat_over_four(true))).at("gradients of earlier micro-batches"),
             3 * 8192);
   plan.zero.pin_memory = false;
-  const auto loose = host_memory(nodes_of(4, 1), plan, flat_over_four());
+  const auto loose = host_memory(nodes_of(4, 1), plan, flat_over_four(true));
   EXPECT_EQ(terms_of(*loose).at("gradients of earlier micro-batches"), 6000 + 6000 + 6008 + 6008 + 6008);
   EXPECT_EQ(loose->pinned, Bytes(0));
 }

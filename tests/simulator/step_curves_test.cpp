@@ -280,7 +280,7 @@ TEST(StepCurves, HaveAnInstructionForEachMoment) {
       }
     }
   }
-  EXPECT_EQ(others, 3) << "Both of ZeRO-3, and FSDP1 with forward_prefetch.";
+  EXPECT_EQ(others, 4) << "Both of ZeRO-3, FSDP1 with forward_prefetch, and DDP.";
 }
 
 TEST(StepCurves, TimesMatchTheTimeline) {

@@ -1,0 +1,123 @@
+#pragma once
+
+// What the instructions of a step allocate and free.
+//
+// `StepWalk` does it for FSDP2. Each other way to keep parameters is a class that derives from it and has the
+// instructions that differ; memory_walk.cpp chooses one by the layout, and is the only place that does.
+
+#include <cstdint>
+
+#include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_calls.h"
+#include "simulator/memory/memory_walk_gradients.h"
+#include "simulator/memory/memory_walk_optimizer.h"
+#include "simulator/memory/memory_walk_units.h"
+
+namespace fsdp::simulator {
+
+/// What all walks of a step share. Refers to its parts.
+template <class Sink>
+struct WalkParts {
+  const WalkInput& in;
+  Sink& sink;
+  UnitWalk<Sink>& units;
+  CallWalk<Sink>& calls;
+  OptimizerWalk<Sink>& optimizer;
+};
+
+template <class Sink>
+class StepWalk {
+ public:
+  explicit StepWalk(const WalkParts<Sink>& parts)
+      : in_(parts.in),
+        sink_(parts.sink),
+        units_(parts.units),
+        grads_(parts.units.gradients()),
+        calls_(parts.calls),
+        optimizer_(parts.optimizer) {}
+  StepWalk(const StepWalk&) = delete;
+  StepWalk& operator=(const StepWalk&) = delete;
+  virtual ~StepWalk() = default;
+
+  /// The parameters come into being, and are wrapped.
+  virtual void initialize() { optimizer_.initialize(); }
+  /// The state of a run after its first steps.
+  virtual void make_states() { optimizer_.make_states_once(); }
+
+  /// A step begins that runs this schedule.
+  virtual void begin_step(const Schedule& schedule) { (void)schedule; }
+  /// The first instruction after an input.
+  virtual void enter_forward() {}
+  /// Before the frees of a ReduceGrads.
+  virtual void enter_reduce(const Instruction& step) { units_.add_to_accumulated(step); }
+  /// An instruction that is no Free, and a Free.
+  virtual void run(const Instruction& step);
+  virtual void free(const Instruction& step) { units_.free(step); }
+  /// The computation was given so many kernels.
+  virtual void launch(std::int64_t kernels) { (void)kernels; }
+
+ protected:
+  const WalkInput& in_;
+  Sink& sink_;
+  UnitWalk<Sink>& units_;
+  GradientWalk<Sink>& grads_;
+  CallWalk<Sink>& calls_;
+  OptimizerWalk<Sink>& optimizer_;
+};
+
+template <class Sink>
+void StepWalk<Sink>::run(const Instruction& step) {
+  switch (step.kind) {
+    case InstructionKind::LoadInputs:
+      calls_.begin_micro_batch();
+      return calls_.load_inputs();
+    case InstructionKind::Unshard:
+      return units_.unshard(step);
+    case InstructionKind::WaitForUnshard:
+      return units_.wait(step);
+    case InstructionKind::LeaveRoot:
+      return calls_.leave_root();
+    case InstructionKind::Forward:
+      return calls_.forward(step);
+    case InstructionKind::Reshard:
+      return units_.reshard(step);
+    case InstructionKind::Backward:
+      return calls_.backward(step);
+    case InstructionKind::AccumulateGrads:
+      return units_.accumulate(step);
+    case InstructionKind::ReduceGrads:
+      return units_.reduce(step);
+    case InstructionKind::FinishReduce:
+      units_.end_backward();
+      return calls_.end_backward();
+    case InstructionKind::PrepareReduce:
+      return units_.prepare_reduce();
+    // The sums are formed in place.
+    case InstructionKind::ReduceBucket:
+      if (!step.ranks.empty()) sink_.collective();
+      if (!step.copies.empty()) sink_.collective();
+      return;
+    // For SimpleFSDP: what it makes is on the tape of whoever reads the parameter.
+    case InstructionKind::GatherParameters:
+    case InstructionKind::ReduceUsedMap:
+      return sink_.collective();
+    case InstructionKind::ClipGradNorm:
+      return optimizer_.clip();
+    case InstructionKind::OptimizerStep:
+      return optimizer_.step(step.part);
+    case InstructionKind::ZeroGrad:
+      return units_.zero_grad(step.part);
+    case InstructionKind::Free:
+    case InstructionKind::LimitGathers:
+    case InstructionKind::FlattenGrads:
+    case InstructionKind::SyncBuffers:
+    case InstructionKind::CheckOverflow:
+    case InstructionKind::FetchParameters:
+    case InstructionKind::WaitForParameters:
+    case InstructionKind::DropFetched:
+    case InstructionKind::ReleaseParameters:
+      return;
+  }
+}
+
+}  // namespace fsdp::simulator
