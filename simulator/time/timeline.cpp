@@ -41,23 +41,22 @@
 
 #include <algorithm>
 #include <deque>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "simulator/time/shared_wire.h"
+#include "simulator/time/streams.h"
 
 namespace fsdp::simulator {
 
 namespace {
 
-class Timeline {
+class Timeline : Streams {
  public:
   Timeline(const TimelineInput& input, TimelineDetail* detail)
-      : in_(input),
-        detail_(detail),
+      : Streams(input, detail),
         gathered_(input.layout->units.size()),
         gather_slot_(gathered_.size()),
         wire_(input.reduces_apart),
@@ -86,26 +85,6 @@ class Timeline {
  private:
   static bool waits_first(InstructionKind kind) {
     return kind == InstructionKind::WaitForUnshard || kind == InstructionKind::FinishReduce;
-  }
-
-  // Work of a CPU's computing thread beside ops.
-  void work_on_host(std::size_t instruction) {
-    if (in_.on_host == nullptr) return;
-    const Seconds time = (*in_.on_host)[instruction];
-    if (time == Seconds(0)) return;
-    on_compute(time, Seconds(0), has_names() ? std::string(name_of(main_->kind)) : std::string());
-  }
-
-  // Threads of a CPU that move bytes have the cores of those that compute.
-  void share_cores(CollectiveKind kind, Seconds collective) {
-    const double share = in_.compute_shares[static_cast<std::size_t>(kind)];
-    if (in_.on_host == nullptr || share <= 0) return;
-    on_compute(share * collective, Seconds(0), "beside a collective");
-  }
-
-  // On a CPU who computes has issued it, and no more.
-  void keep_pace() {
-    if (in_.on_host != nullptr) cpu_ = compute_;
   }
 
   void run(const Instruction& step) {
@@ -191,70 +170,6 @@ class Timeline {
   };
   CopyOut& copied_out(const Instruction& step) { return copied_out_[step.unit * kNumSlots + step.slot]; }
 
-  const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
-
-  bool has_names() const { return detail_ != nullptr; }
-
-  // The place of the new event; -1 when nobody asks, or when it takes no time. Waits on nothing (-1) are left out.
-  int record(Stream stream, std::string_view name, Seconds start, Seconds end, std::initializer_list<int> waits) {
-    if (detail_ == nullptr || end <= start) return -1;
-    StreamEvent event{.stream = stream, .name = std::string(name), .start = start, .end = end};
-    event.unit = unit_name(*main_);
-    event.phase = main_->phase;
-    event.instruction = static_cast<int>(detail_->instructions.size()) - 1;
-    event.micro_batch = main_->micro_batch;
-    for (const int other : waits) {
-      if (other >= 0) event.waits_for.push_back(other);
-    }
-    detail_->events.push_back(std::move(event));
-    return static_cast<int>(detail_->events.size()) - 1;
-  }
-
-  void carry(int event, StreamPayload payload) {
-    if (event >= 0) detail_->events[event].payload = payload;
-  }
-
-  // The unit of an instruction, or the innermost one around the module that it runs.
-  std::string unit_name(const Instruction& step) const {
-    if (step.unit >= 0) return unit_of(step).name;
-    if (step.call < 0) return {};
-    const int module = in_.index->model->calls[step.call].module;
-    for (const ShardedUnit& unit : in_.layout->units) {
-      const auto holds = [&](int m) { return module >= 0 && in_.index->contains(m, module); };
-      if (std::any_of(unit.modules.begin(), unit.modules.end(), holds)) return unit.name;
-    }
-    return {};
-  }
-
-  // Work on the compute stream that the CPU needs `cpu` to issue.
-  void on_compute(Seconds device, Seconds cpu, std::string_view name) {
-    const Seconds start = std::max(compute_, cpu_);
-    cpu_ += cpu;
-    compute_ = std::max(start + device, cpu_);
-    keep_pace();
-    result_.compute += device;
-    if (const int event = record(Stream::Compute, name, start, compute_, {}); event >= 0) {
-      detail_->events[event].waits_for = std::move(compute_waits_);
-      compute_waits_.clear();
-      compute_event_ = event;
-    }
-  }
-
-  void expose(Seconds until, std::size_t slot, int event) {
-    if (event >= 0) compute_waits_.push_back(event);
-    if (until <= compute_) return;
-    if (event >= 0) detail_->events[event].exposed += until - compute_;
-    result_.exposed += until - compute_;
-    result_.exposed_of_collective[slot] += until - compute_;
-    compute_ = until;
-    keep_pace();
-  }
-
-  std::size_t new_collective() {
-    result_.exposed_of_collective.push_back(Seconds(0));
-    return result_.exposed_of_collective.size() - 1;
-  }
-
   void unshard(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[step.unit];
     limit_gathers();
@@ -289,7 +204,7 @@ class Timeline {
   void pass_unshard(const Instruction& step) {
     if (in_.limits_gathers) limit_gathers();
     if (!in_.copies_kept) return;
-    if (passed_.event >= 0) compute_waits_.push_back(passed_.event);
+    wait_for_event(passed_.event);
     compute_ = std::max(compute_, passed_.end);
     const Seconds time = (*in_.units)[step.unit].copy_in;
     const Seconds start = std::max(copy_in_, cpu_);
@@ -317,10 +232,6 @@ class Timeline {
     // Its memory goes to gathers that come after the copy-out.
     if (main_->kind == InstructionKind::WaitForUnshard) gate_ = copied_out(step);
     if (main_->kind == InstructionKind::LeaveRoot) gate_after_root_ = copied_out(step);
-  }
-
-  StreamPayload payload(CollectiveKind kind, Dtype dtype, Bytes bytes, const RankGroup& ranks) const {
-    return {kind, dtype, bytes, dimension_of(ranks), in_.layout->mesh.size(ranks)};
   }
 
   StreamPayload gather_payload(const Instruction& step) const {
@@ -518,14 +429,10 @@ class Timeline {
     has_reduce_ = false;
   }
 
-  const TimelineInput& in_;
-  TimelineDetail* detail_;             // Or none.
-  const Instruction* main_ = nullptr;  // Instruction of the action at work.
-  TimelineResult result_;
   std::deque<Seconds> freed_;             // Units that the CPU has not waited for, with its limit of gathers.
   std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
   std::vector<std::size_t> gather_slot_;  // [num units]
-  Seconds cpu_{0}, compute_{0}, copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};
+  Seconds copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};
   Seconds gathers_{0};  // Time of the communicator of gathers, where reductions run apart.
   SharedWire wire_;
   Seconds reduced_{0};
@@ -544,8 +451,6 @@ class Timeline {
   std::vector<Reduced> reduced_of_;  // [num units] The last reduction of each.
   // Places in the detail's events; -1: none, or one that took no time.
   std::vector<int> gather_event_;  // [num units]
-  std::vector<int> compute_waits_;
-  int compute_event_ = -1;
   int reduce_event_ = -1, all_reduce_event_ = -1, to_host_event_ = -1;
   CopyOut passed_;                          // The last copy of what was gathered already.
   CopyOut gate_;                            // Copies into the next gather come after it,
