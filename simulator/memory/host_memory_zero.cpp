@@ -1,5 +1,5 @@
-// With offload_optimizer a rank keeps on the host, of the P elements that it updates, e bytes each on the device, and
-// of the largest trained parameter's L elements, m = 4 bytes each, or e with bf16_master_weights_and_grads,
+// With offload_optimizer, a rank keeps these tensors on the host. It updates P elements of e bytes each on the device,
+// and the largest trained parameter has L elements; m = 4 bytes each, or e with bf16_master_weights_and_grads:
 //
 //                          ZeRO-1 and 2                     ZeRO-3
 //   fp32 parameters        m P, pinned                      m P, not pinned, one for each sub-group
@@ -9,14 +9,14 @@
 //   moments                m P each, not pinned             the same
 //
 // ZeRO-2 with several micro-batches keeps each gradient that reaches into its part, whole: e bytes an element, pinned,
-// made in the first backward, unless m is e. In fp16 ZeRO-3 looks for overflows there: 3 P for a moment.
-// ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes
-// of the largest one, for a moment; with offload_param they stay there, e P, pinned whatever pin_memory says.
-// deepspeed.zero.Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses
-// them for later tensors of the same block.
+// made in the first backward, unless m is e. In fp16 ZeRO-3 looks for overflows there: 3 P temporarily. ZeRO-3 casts a
+// sub-group's parameters on the host before they go to the device: e bytes
+// of the largest one, temporarily; with offload_param they stay there, e P, pinned regardless of pin_memory.
+// deepspeed.zero.Init has pinned each parameter's part by itself before; PyTorch does not free such blocks, and reuses
+// them for later tensors of the same block size.
 //
-// Pinned tensors are copies of ones that are not, so that while the engine is made both are there. DeepSpeedCPUAdam
-// makes no temporaries; PyTorch's SGD, a loop on the host, makes one gradient with the weight decay added.
+// Pinned tensors are copies of unpinned ones, so both exist while the engine is made. DeepSpeedCPUAdam makes no
+// temporaries; PyTorch's SGD, a loop on the host, makes one gradient with the weight decay added.
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, initialize_optimizer_states,
 // async_accumulate_grad_in_cpu_via_gpu), stage3.py (_create_fp32_partitions, initialize_optimizer_states,
@@ -25,12 +25,12 @@
 // (allocate: PowerOf2Ceil), ATen/native/cuda/Copy.cu (copy_kernel_cuda: a copy that blocks is cast on the host), torch
 // 2.11.
 //
-// With a ratio below 1, P of fp32 parameters, moments and gradients is what the last sub-groups have. With the
-// optimizer on an NVMe drive it is what the sub-groups have that are too small for a file. Traffic to and from the
-// drive passes through buffers that DeepSpeed locks itself, without PyTorch's blocks (core/plan/zero_nvme.cpp has their
-// sizes). In the first step moments are made outside of them: those of a sub-group, and all of them where reads or
-// writes are pipelined, since then each stays until it is read again. With parameters on the drive, those that stay
-// have at most max_in_cpu elements, in a buffer of that size.
+// With a ratio below 1, P for fp32 parameters, moments and gradients is that of the last sub-groups. With the optimizer
+// on an NVMe drive it is that of the sub-groups that are too small for a file. Traffic to and from the drive passes
+// through buffers that DeepSpeed locks itself, without PyTorch's blocks (core/plan/zero_nvme.cpp has their sizes). The
+// first step makes moments outside them: those of a sub-group, or all of them if reads or writes are pipelined, because
+// then each stays until it is read again. With parameters on the drive, those that stay have at most max_in_cpu
+// elements, in a buffer of that size.
 //
 // Not modeled: DS_PIN_MEMORY_BACKEND=native, which pins without blocks.
 
@@ -149,7 +149,7 @@ class ZeroHost {
     return parameter_swap_buffers(layout_, plan_) + parameter_write_buffer(layout_, plan_);
   }
 
-  // A sub-group that is read from the drive is cast on its way into the optimizer's files.
+  // A sub-group from the drive is cast on its way into the optimizer's files.
   std::int64_t making_with_drive() const {
     const std::int64_t kept = (plan_.zero.offload_param ? flat_parameters() : 0) + blocks_left() +
                               optimizer_swap_buffers(zero_, plan_) + parameter_buffers();
@@ -161,7 +161,7 @@ class ZeroHost {
     return kept + master() * host_part() + std::max({2 * own, moved, zeros, flat});
   }
 
-  // Outside of the buffers, in the first step.
+  // Outside the buffers, in the first step.
   std::int64_t new_moments() const {
     if (on_drive_.empty()) return 0;
     const bool is_pipelined = plan_.zero.nvme.pipeline_read || plan_.zero.nvme.pipeline_write;
@@ -173,7 +173,7 @@ class ZeroHost {
     return own * size_of(layout_.parameter_dtype[parameter]).count() < smallest_file(plan_);
   }
 
-  // It has moved into the buffer of all parameters.
+  // True if it is in the buffer of all parameters.
   bool has_moved(int parameter) const {
     const auto place = std::lower_bound(zero_.parameters.begin(), zero_.parameters.end(), parameter);
     if (place == zero_.parameters.end() || *place != parameter) return false;
@@ -202,8 +202,8 @@ class ZeroHost {
     return most;
   }
 
-  // For parameters by themselves, with offload_param, and of gradients that go on to the device. Blocks of trained ones
-  // are free once those have moved, and some of what is pinned later lies in them; frozen ones stay where they are.
+  // For separate parameters, with offload_param, and for gradients on their way to the device. Blocks of trained ones
+  // are free after those have moved, and some later pinned tensors use them; frozen ones stay in place.
   std::int64_t blocks_left() const {
     std::int64_t bytes = 0;
     std::multiset<std::int64_t> free;
@@ -236,7 +236,7 @@ class ZeroHost {
   }
 
   std::int64_t earlier_gradients(std::int64_t rank) const {
-    // With the optimizer's tensors in 16 bits they are added up where its gradients are.
+    // With the optimizer's tensors in 16 bits, they are summed in its gradients.
     const bool keeps = zero_.cuts_gradients && !layout_.gathers_by_module() && plan_.accumulation > 1;
     if (!keeps || master() != size_of(Dtype::Float32).count()) return 0;
     std::int64_t bytes = 0;
@@ -252,7 +252,7 @@ class ZeroHost {
     const bool decays = !optimizer_row(plan_.optimizer).has_cpu_adam && adds_decay(plan_.optimizer);
     const bool casts =
         layout_.gathers_by_module() && zero_.dtype != zero_master_dtype(plan_) && !plan_.zero.offload_param;
-    // ZeRO-3 looks for overflows of fp16 where the gradients are: their magnitudes, and a byte for each.
+    // ZeRO-3 looks for overflows of fp16 in the gradients: their magnitudes, and a byte for each.
     const bool checks = layout_.gathers_by_module() && zero_.dtype == Dtype::Float16;
     const std::int64_t stepping = std::max(decays ? master() * updated : 0, casts ? item() * updated : 0);
     return std::max(new_moments() + stepping, checks ? (item() + 1) * part() : 0);
@@ -261,10 +261,10 @@ class ZeroHost {
   const Plan& plan_;
   const ZeroBuffer& zero_;
   const Layout& layout_;
-  std::vector<std::int64_t> groups_;  // Elements of each sub-group, of ZeRO-3.
-  Elements elements_;                 // One for each parameter, rising.
-  std::vector<int> reduced_;          // Parameters that get a gradient, rising.
-  std::vector<bool> on_drive_;        // [sub-groups] Of plans with a drive.
+  std::vector<std::int64_t> groups_;  // Elements of each sub-group of ZeRO-3.
+  Elements elements_;                 // One for each parameter, ascending.
+  std::vector<int> reduced_;          // Parameters that get a gradient, ascending.
+  std::vector<bool> on_drive_;        // [sub-groups] For plans with a drive.
 };
 
 }  // namespace

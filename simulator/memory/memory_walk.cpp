@@ -80,7 +80,7 @@ class MemoryWalk<Sink>::Impl {
   }
 
  private:
-  // Whether what other streams have used comes back late.
+  // True if memory that other streams have used returns late.
   bool holds() const {
     if constexpr (requires { sink_.holds(); }) {
       return sink_.holds();
@@ -89,8 +89,8 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
-  // The least number of kernels that an instruction launches on the compute stream: collectives and copies are not
-  // counted, and of an optimizer in a loop one kernel for each unit.
+  // The least number of kernels that an instruction launches on the compute stream: collectives and copies do not
+  // count, and an optimizer in a loop counts one kernel for each unit.
   std::int64_t kernels_of(const Instruction& step) const {
     const bool is_forward = step.kind == InstructionKind::Forward;
     if (step.kind == InstructionKind::OptimizerStep) return std::ssize(in_.layout->units);
@@ -105,7 +105,7 @@ class MemoryWalk<Sink>::Impl {
     return kernels;
   }
 
-  // The work before an instruction and the frees that it begins with.
+  // The work before an instruction, and its initial frees.
   void enter(const Instruction& step) {
     const bool enters_forward = std::exchange(enters_forward_, step.kind == InstructionKind::LoadInputs);
     if (enters_forward) walk_->enter_forward();
@@ -141,7 +141,7 @@ class MemoryWalk<Sink>::Impl {
   std::unique_ptr<StepWalk<Sink>> walk_;
   std::array<const Schedule*, 2> next_steps_;  // Schedules of the next two steps; null: the steady one.
   bool first_is_loaded_ = false;
-  bool enters_forward_ = false;  // The instruction before loaded inputs.
+  bool enters_forward_ = false;  // True if the instruction before loaded inputs.
 };
 
 template <class Sink>

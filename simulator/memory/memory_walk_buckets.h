@@ -1,6 +1,6 @@
 #pragma once
 
-// The part of the memory walk that knows DDP's buckets.
+// The part of the memory walk for DDP's buckets.
 //
 //   construction   rank 0's parameters and buffers are sent in pieces of at least 250 MiB, each one flat copy unless it
 //                  is a single tensor; then the buckets of the first step, one for each dtype
@@ -8,7 +8,7 @@
 //   SyncBuffers    buffers of one dtype in one flat copy
 //   ReduceBucket   nothing: gradients were copied into the bucket as they came, and the sum is formed in it
 //
-// A bucket lives as long as the wrapper. A gradient that is a view of its bucket goes when it has been copied there.
+// A bucket lives as long as the wrapper. A gradient that is a view of its bucket is freed after its copy.
 //
 // Sources: torch/csrc/distributed/c10d/reducer.cpp (initialize_buckets, rebuild_buckets, mark_variable_ready_dense),
 // comm.cpp (broadcast_coalesced), torch 2.11.
@@ -32,7 +32,7 @@ class BucketWalk final : public StepWalk<Sink> {
     begin_ = static_cast<int>(layout().first_buckets.empty() ? 0 : layout().buckets.size());
   }
 
-  /// The wrapper is made around a model that is there.
+  /// Wraps an existing model.
   void initialize() override {
     Step::initialize();
     if (!layout().keeps_buckets()) return;
@@ -93,7 +93,7 @@ class BucketWalk final : public StepWalk<Sink> {
     std::int64_t elements = 0;
   };
 
-  // No more than two pieces are on their way.
+  // At most two pieces are in flight.
   void broadcast(const std::vector<Part>& parts) {
     constexpr std::array kPlaces = {SingleTensor::Broadcast, SingleTensor::Broadcast2};
     const auto id = [&](std::size_t piece) { return in_.ids->of(kPlaces[piece % kPlaces.size()]); };
@@ -110,7 +110,8 @@ class BucketWalk final : public StepWalk<Sink> {
     while (done < pieces.size()) finish(done++);
   }
 
-  // Bytes of the flat copies, in the order of the first tensor of each; 0 for a tensor alone, which is sent as it is.
+  // Bytes of the flat copies, in the order of the first tensor of each; 0 for a single tensor, which is sent without a
+  // copy.
   static std::vector<std::int64_t> pieces_of(const std::vector<Part>& parts) {
     constexpr std::int64_t kPiece = std::int64_t{250} << 20;
     struct Piece {

@@ -1,46 +1,46 @@
 #pragma once
 
-// The part of the memory walk that knows FSDP1's flat parameters.
+// The part of the memory walk for FSDP1's flat parameters.
 //
 // For a unit with a flat parameter of T elements, of which a rank holds S over N ranks (p / r / o bytes per element of
 // param, reduce and original dtype):
 //
-//   Unshard       [shard cast to p S, on a stream of its own, where p != o], all-gather output p N S: that is what is
-//                 computed with; the cast goes. NO_SHARD: the cast of all, p T, if any
-//   Reshard       that goes
-//   FlattenGrads  the gradients of a pass are copied into one, p T, and go; zeros for what has none, and for padding. A
-//                 later one is added to the first, and goes: that of the last pass with the hook where p != o. Where
-//                 p = o an earlier micro-batch's takes in the sum of all passes, which goes with the hook. All that on
-//                 the stream of the all-gather, where the views were made: autograd runs a node's backward on the
-//                 stream of its forward
-//   ReduceGrads   on the stream of the reduction: [cast r T where r != p], [padded r N S where N S != T], output r S,
-//                 [cast to o S where r != o]. NO_SHARD: the flat gradient itself, [cast r T], [cast o T]
-//   Free          of the reduction's input: the flat gradient and its copies go when the hook returns
-//   ZeroGrad      sharded gradients go; with use_orig_params when the next forward begins
+//   Unshard       [shard cast to p S, on a stream of its own, if p != o], all-gather output p N S, which compute uses;
+//                 then the cast is freed. NO_SHARD: the cast of all, p T, if any
+//   Reshard       frees that
+//   FlattenGrads  copies the gradients of a pass into one, p T, and frees them; zeros for missing ones and padding. A
+//                 later one is added to the first, and freed: that of the last pass with the hook if p != o. If p = o,
+//                 an earlier micro-batch's receives the sum of all passes, which is freed with the hook. All that on
+//                 the stream of the all-gather, which made the views: autograd runs a node's backward on the stream of
+//                 its forward
+//   ReduceGrads   on the stream of the reduction: [cast r T if r != p], [padded r N S if N S != T], output r S,
+//                 [cast to o S if r != o]. NO_SHARD: the flat gradient itself, [cast r T], [cast o T]
+//   Free          the reduction's input: frees the flat gradient and its copies when the hook returns
+//   ZeroGrad      frees sharded gradients; with use_orig_params when the next forward begins
 //
-// Before the first forward, what is gathered into is made once for each unit, and emptied.
+// Before the first forward, each unit's gather buffer is made once, and emptied.
 //
-// A block that another stream has used (record_stream) comes back when the CPU knows that the stream is past it. A sink
+// A block that another stream has used (record_stream) returns when the CPU knows that the stream has passed it. A sink
 // that `holds` gets the latest time: only the work that the CPU has waited for is done. Live bytes do not depend on it.
 // So:
 //
 //   the cast of a shard         is used by the all-gather,
-//   what was gathered           by the computation, where it is freed after a forward. In a backward it is freed by a
-//                               hook that runs on the stream of the all-gather: at once,
-//   a gradient                  by the sum of its uses and by what makes it flat, on the stream of the all-gather,
-//   a flat gradient             by the reduction, and with HSDP what is scattered by the all-reduce;
-//   the CPU waits               where the limiter of all-gathers is asked and two units' frees are after each other,
-//                               with CPU offload at the end of a backward, and where the queue of launches is full.
+//   a gathered parameter        by compute, if it is freed after a forward. In a backward, a hook on the stream of the
+//                               all-gather frees it: at once,
+//   a gradient                  by the sum of its uses and by the flattening, on the stream of the all-gather,
+//   a flat gradient             by the reduction, and with HSDP the scattered part by the all-reduce;
+//   the CPU waits               at the limiter of all-gathers if two units' frees are outstanding, with CPU offload at
+//                               the end of a backward, and if the queue of launches is full.
 //
-// With CPU offload a shard comes from the host before each pass, whether it is gathered or not: as it is (o S),
-// and cast beside it where p != o. Reduced gradients stay on the GPU until the backward ends.
+// With CPU offload a shard comes from the host before each pass, gathered or not: uncast (o S), with its cast beside it
+// if p != o. Reduced gradients stay on the GPU until the backward ends.
 //
 // Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, _limiter_utils.py, torch 2.11; for
 // the flat gradient split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp), for sums of them
 // input_buffer.cpp and functions/accumulate_grad.h there.
 //
-// Not modeled: gradients that are views, which a parameter of its own would have copied, and a flat one does not (a few
-// KB, of expanded parameters); that a frozen unit of several arguments holds their gradients until all are there.
+// Not modeled: gradients that are views, which a separate parameter would have copied, and a flat one does not (a few
+// KB, for expanded parameters); a frozen unit of several arguments holds their gradients until all exist.
 
 #include <algorithm>
 #include <cstddef>
@@ -68,7 +68,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     }
   }
 
-  /// Each unit's parameters come into being, are copied into a flat one, and cut.
+  /// Makes each unit's parameters, copies them into a flat one, and shards that.
   void initialize() override {
     if (in_.limits.num_sms == 0) return Step::initialize();
     std::vector<bool> is_made(in_.index->model->buffers.size(), false);
@@ -79,7 +79,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     for (std::size_t u = 0; u < units_.size(); ++u) make_flat(static_cast<int>(u), is_made);
   }
 
-  /// A forward begins: gradients that were set to none are found to be.
+  /// A forward begins: notices gradients that were set to None.
   void enter_forward() override {
     order_.wait(MemoryStream::AllGatherCopyIn, MemoryStream::Compute);
     order_.wait(MemoryStream::Cast, MemoryStream::Compute);
@@ -169,7 +169,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     if (is_sharded() && has_own_input(unit)) free_behind(cast, MemoryStream::AllGatherCopyIn);
   }
 
-  // A unit is asked for that is gathered already.
+  // A pass requests a unit that is gathered already.
   void pass_unshard(const Instruction& step) {
     const bool copies = in_.plan->cpu_offload && has_own_input(unit_of(step));
     if (copies) {
@@ -182,7 +182,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     is_cast(unit_of(step)) ? free_behind(input, MemoryStream::AllGatherCopyIn) : sink_.free(input);
   }
 
-  // The CPU waits, if it has run ahead of two frees.
+  // The CPU waits, if it is ahead of two frees.
   void limit_gathers() {
     if (freed_.size() < 2) return;
     held_.finish(freed_.front());
@@ -225,7 +225,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     }
     const bool is_last = is_last_pass(step.unit);
     // A cast flat parameter has an AccumulateGrad for each pass, because set_data with another dtype drops the one
-    // before. Else passes share one, and an earlier gradient takes in their sum.
+    // before. Otherwise passes share one, and an earlier gradient receives their sum.
     const bool waits = !is_cast(unit) && (state.is_earlier || state.is_grad);
     int& sum = waits ? state.added : state.flat;
     const bool is_first = sum < 0;
@@ -239,7 +239,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
       sum = made;
       if (!waits) state.dtype = unit.param_dtype;
     } else if (is_cast(unit) && is_last) {
-      state.added = made;  // The hook holds what its node was called with.
+      state.added = made;  // The hook holds its node's argument.
     } else {
       sink_.free(made);
     }
@@ -247,7 +247,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
 
   void accumulate(const Instruction& step) {
     UnitState& state = units_[step.unit];
-    const bool has_views = layout().flat == FlatParameters::Views && !in_.plan->cpu_offload;  // Else on the host.
+    const bool has_views = layout().flat == FlatParameters::Views && !in_.plan->cpu_offload;  // Otherwise on the host.
     if (!state.is_earlier && has_views) make_placeholders(unit_of(step));
     drop_added(state);
     state.is_earlier = true;
@@ -281,20 +281,20 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     Dtype dtype{};            // and its dtype.
     int added = -1;           // The tensor that is added to it, until the hook returns.
     int input = -1;           // Input of the reduction: the flat gradient or a copy.
-    int held = -1;            // The same, padded, or what was there before: until the hook returns.
+    int held = -1;            // The same, padded, or the earlier content: until the hook returns.
     bool holds_flat = false;  // `held` is a flat gradient.
-    MemoryStream made_by{};   // `flat` lies in this stream's memory.
-    bool is_grad = false;     // NO_SHARD: `flat` is .grad between steps.
-    bool is_earlier = false;  // `flat` is of a micro-batch that was not reduced.
+    MemoryStream made_by{};   // The stream of `flat`'s memory.
+    bool is_grad = false;     // True for NO_SHARD: `flat` is .grad between steps.
+    bool is_earlier = false;  // True if `flat` is from a micro-batch without reduction.
     bool has_sharded_grad = false;
-    std::ptrdiff_t passes = 0;  // So many of this backward have a flat gradient.
+    std::ptrdiff_t passes = 0;  // Passes of this backward with a flat gradient.
   };
 
   const Layout& layout() const { return *in_.layout; }
   const ShardedUnit& unit_of(const Instruction& step) const { return layout().units[step.unit]; }
   bool is_sharded() const { return layout().mesh.dp_shard() > 1; }
   static bool is_cast(const ShardedUnit& unit) { return unit.param_dtype != unit.original_dtype; }
-  // The all-gather's input is not the shard itself.
+  // True if the all-gather's input is not the shard itself.
   bool has_own_input(const ShardedUnit& unit) const { return is_cast(unit) || in_.plan->cpu_offload; }
   static std::int64_t size(Dtype dtype) { return size_of(dtype).count(); }
   int id(UnitTensor what, int unit) const { return in_.ids->of(what, unit); }
@@ -329,7 +329,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     sink_.free(id(what, unit));
   }
 
-  // CPU kernels add a cast copy where dtypes differ: to an average in the original dtype.
+  // CPU kernels add a cast copy if dtypes differ: to an average in the original dtype.
   void cast_for_sum(int u) {
     const ShardedUnit& unit = layout().units[u];
     const Dtype dtype = units_[u].dtype;
@@ -353,7 +353,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     state.added = -1;
   }
 
-  // Views of an unsharded gradient that fit no parameter take the place of what has its shape.
+  // Views of an unsharded gradient that fit no parameter replace a tensor of the right shape.
   void make_placeholders(const ShardedUnit& unit) {
     for (const ShardedParameter& p : unit.parameters) {
       const bool has_shape = p.local_elements == p.elements &&
@@ -366,8 +366,8 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     }
   }
 
-  // Parts of a flat parameter or gradient that are filled with zeros, with their elements, in its order: padding, and
-  // `is_missing` parameters.
+  // The zero-filled parts of a flat parameter or gradient, with their elements, in order: padding, and `is_missing`
+  // parameters.
   template <class IsMissing>
   std::vector<std::pair<int, std::int64_t>> zeros_of(int u, IsMissing is_missing) const {
     const ShardedUnit& unit = layout().units[u];
@@ -424,14 +424,14 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     state.has_sharded_grad = true;
   }
 
-  // Reduces the gradient itself, which keeps its place until it is set to none.
+  // Reduces the gradient itself, which stays until it is set to None.
   void reduce_whole(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];
     sink_.collective();
     order_.collective(MemoryStream::ReduceScatter, kShards);
     const bool casts = unit.reduce_dtype != unit.original_dtype;
-    // An earlier micro-batch's is there until the hook returns.
+    // An earlier micro-batch's exists until the hook returns.
     const int first = id(UnitTensor::ShardedGrad, step.unit);
     const int grad = state.flat == first ? id(UnitTensor::NewShardedGrad, step.unit) : first;
     if (casts) {
@@ -475,7 +475,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
   }
 
   // Modules below the unit's that no unit before has, level by level. On the meta device a module's buffers come with
-  // its parameters; those that are moved come after all parameters.
+  // its parameters; moved buffers come after all parameters.
   void make_originals(int u, std::vector<bool>& is_made) {
     const Model& model = *in_.index->model;
     const bool is_moved = in_.plan->initialization == Initialization::Cpu;
@@ -546,8 +546,8 @@ class FlatUnitWalk final : public StepWalk<Sink> {
 
   HeldFrees<Sink> held_{sink_};
   StreamOrder& order_ = held_.order();
-  std::deque<StreamOrder::Mark> freed_;  // That the limiter has not waited for.
-  int flattened_ = -1;                   // The unit whose hook after its backward runs.
+  std::deque<StreamOrder::Mark> freed_;  // Frees that the limiter has not waited for.
+  int flattened_ = -1;                   // The unit whose post-backward hook runs.
   std::vector<UnitState> units_;
   std::vector<int> in_module_order_;  // Flat units with parameters.
   bool has_zeroed_ = false;

@@ -4,7 +4,7 @@
 //
 // AdamW's moments are made in the first step, parameter by parameter, before any update. Its foreach implementation,
 // the default on CUDA, then needs one temporary of each parameter's size at once (sqrt of the second moments); fused
-// needs none; the loop two of one parameter at a time, beside one of the parameter before.
+// needs none; the loop needs two of one parameter at a time, and one of the parameter before.
 //
 // Sources: torch/optim/adam.py (_init_group, _multi_tensor_adam, _single_tensor_adam), sgd.py, torch/nn/utils/
 // clip_grad.py, torch 2.11; optimizer_update.h for 8-bit states, whose update takes no temporaries.
@@ -105,7 +105,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     for (const SingleTensor scalar : {ClipScalar2, ClipScalar4, ClipScalar}) drop(scalar);
   }
 
-  /// FSDP1's own: norms of what the rank holds, one by one, and one number that all ranks add up.
+  /// FSDP1's own: norms of the rank's tensors, one by one, and one all-reduced number.
   void clip_flat() {
     using enum SingleTensor;
     const auto make = [&](SingleTensor what, std::int64_t bytes) {
@@ -141,7 +141,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     if (count > 0) drop(ClipScalar);
   }
 
-  /// The norm of what the host holds goes to the GPU to be added up, and back.
+  /// The norm of gradients on the host goes to the GPU for the all-reduce, and back.
   void clip_offloaded() {
     using enum SingleTensor;
     const bool has_any = std::any_of(shards_.begin(), shards_.end(),
@@ -159,7 +159,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     if (has_any) drop(ClipScalar);
   }
 
-  /// `optimizer`: in Model::optimizers, of a step of passes; -1: of all parameters.
+  /// `optimizer`: an index of Model::optimizers, for a step of passes; -1 for all parameters.
   void step(int optimizer = -1) {
     if (has_shards_on_host()) return;
     optimizer_ = optimizer;
@@ -186,7 +186,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     has_states_[which] = true;
   }
 
-  // For a step of passes: by the optimizer that is stepping.
+  // For a step of passes: true for parameters of the current optimizer.
   bool is_stepped(const ShardedParameter& shard) const {
     return optimizer_ < 0 || optimizer_of_[static_cast<std::size_t>(shard.parameter)] == optimizer_;
   }
@@ -210,7 +210,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     }
   }
 
-  // One matrix after the other. The update of each stays until the next has its own.
+  // One matrix after the other. The update of each stays until the next replaces it.
   void muon_step() {
     if (!std::exchange(has_muon_states_, true)) make_muon_states();
     int before = -1;
@@ -249,7 +249,7 @@ class OptimizerWalk : private ShardLists<Sink> {
   // A norm is no sum over ranks.
   bool has_whole_gradients() const { return in_.layout->has_whole_gradients(); }
 
-  // One number, in fp32, with what the kernel needs beside it.
+  // One number, in fp32, with the kernel's temporaries.
   void norm_of(int p, std::int64_t elements) {
     alloc(ParameterTensor::OptimizerTemp, p, 4, MemoryCategory::Temp);
     if (in_.limits.num_sms == 0) return;
@@ -259,7 +259,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     for (std::size_t i = 0; i < scratch.size(); ++i) sink_.free(in_.ids->of(kPlaces[i], p));
   }
 
-  // fsdp-exec, which has no other way: the shards at once, padded but for SimpleFSDP's.
+  // fsdp-exec always makes the shards at once, padded except for SimpleFSDP's.
   void make_shards() {
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
       const ShardedUnit& unit = in_.layout->units[u];
@@ -279,7 +279,7 @@ class OptimizerWalk : private ShardLists<Sink> {
                 MemoryStream::Compute, MemoryCategory::ShardedParam);
   }
 
-  // A model that nobody shards: made in place, or moved, which goes as to_empty does.
+  // An unsharded model: made in place, or moved as in to_empty.
   void make_whole() {
     if (in_.layout->gathers_each_read) return make_parts();
     if (in_.plan->initialization != Initialization::Device) return to_empty(0);
@@ -287,7 +287,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     for (const ShardedParameter* shard : shards_) make_shard(*shard);
   }
 
-  // torch.nn.Module.to_empty: what lies below a module, then its own parameters, then its own buffers.
+  // torch.nn.Module.to_empty: the modules below a module, then its own parameters, then its own buffers.
   void to_empty(int module) {
     for (const int child : model_.modules[module].children) to_empty(child);
     for (const int p : in_.index->own_parameters[module]) make_local(*shard_of_[p]);
@@ -319,7 +319,7 @@ class OptimizerWalk : private ShardLists<Sink> {
                 MemoryStream::Compute, MemoryCategory::ShardedParam);
   }
 
-  // Shards of one size that follow each other wait for the next of another size.
+  // Consecutive shards of one size wait for the next of another size.
   void make_with_alike(const ShardedParameter& p) {
     if (in_.layout->is_replicated) return make_shard(p);
     const std::int64_t size = p.shard_elements * element_size(p.parameter);
@@ -327,7 +327,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     if (num_waiting_++ == 0) waiting_ = &p;
   }
 
-  // Before whatever else is made or freed.
+  // Before any other allocation or free.
   void make_waiting() {
     if (num_waiting_ > 0) make_shard(*waiting_, std::exchange(num_waiting_, 0));
   }
@@ -384,7 +384,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     for (std::size_t b = 0; b < model_.buffers.size(); ++b) make_buffer(b);
   }
 
-  // Those of a unit's modules and of all below them that no unit before has moved.
+  // Buffers of a unit's modules and of all below them that no earlier unit has moved.
   void move_buffers(const ShardedUnit& unit, std::vector<bool>& is_moved) {
     for (const int top : unit.modules) {
       for (int module = top; module <= in_.index->last_descendant[top]; ++module) {
@@ -399,7 +399,7 @@ class OptimizerWalk : private ShardLists<Sink> {
 
   void make_buffer(std::size_t b) { make_model_buffer(in_, sink_, static_cast<int>(b)); }
 
-  // By the optimizer that is not Muon.
+  // True for parameters of the optimizer that is not Muon.
   bool is_updated(const ShardedParameter& shard) const {
     return shard.receives_gradient && shard.local_elements > 0 && muon_update_of(shard) == nullptr && is_stepped(shard);
   }
@@ -409,7 +409,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     const std::int64_t moments = num_moments(optimizer);
     if (moments == 0) return;
     const bool has_count = counts_steps_on_device(optimizer);
-    // Moments of one size take turns: both of a run are twice as many of the first.
+    // Moments of one size alternate: both of a run are twice as many of the first.
     if (TakesAlike<Sink> && !has_count && optimizer.states != OptimizerStates::EightBit) {
       return each([&](const ShardedParameter& shard, std::int64_t count) {
         if (!is_updated(shard)) return;
@@ -444,7 +444,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     }
   }
 
-  // One as large as each shard that is updated.
+  // One as large as each updated shard.
   void list_of_temporaries(ParameterTensor what) {
     const auto has = [&](const ShardedParameter& shard) { return is_updated(shard); };
     const auto bytes_of = [&](const ShardedParameter& shard) {
@@ -462,7 +462,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     if (optimizer_row(optimizer).takes_roots) list_of_temporaries(ParameterTensor::OptimizerTemp);
   }
 
-  // Variables of the loop hold what they name until they name the next parameter's.
+  // Variables of the loop hold a parameter's tensors until they are reassigned.
   void loop_temporaries() {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool takes_roots = optimizer_row(optimizer).takes_roots;
@@ -489,7 +489,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     if (takes_roots) drop(ParameterTensor::SecondOptimizerTemp, before);
   }
 
-  /// Another name of a parameter, while it has a tensor of its own.
+  /// Another name of a parameter, while it has a separate tensor.
   struct Tie {
     int module = -1;
     ParameterTensor tensor = ParameterTensor::Full;
@@ -513,13 +513,13 @@ class OptimizerWalk : private ShardLists<Sink> {
   using ShardLists<Sink>::free_of_each;
 
   const Model& model_;
-  std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
+  std::vector<std::pair<int, int>> unit_of_module_;  // Modules of units, ascending, with their units.
   std::vector<Tie> ties_;
-  std::vector<bool> is_unpadded_;              // [num parameters] Made, and not padded yet.
-  const ShardedParameter* waiting_ = nullptr;  // The first of the shards that are about to be made.
+  std::vector<bool> is_unpadded_;              // [num parameters] True if made and not padded yet.
+  const ShardedParameter* waiting_ = nullptr;  // The first of the shards to make next.
   std::int64_t num_waiting_ = 0;
-  int optimizer_ = -1;            // The one that is stepping; -1: there is one.
-  std::vector<bool> has_states_;  // [1 + optimizers] First of the only one.
+  int optimizer_ = -1;            // The current one. -1 if there is only one.
+  std::vector<bool> has_states_;  // [1 + optimizers] The first entry is for a single optimizer.
   bool has_muon_states_ = false;
   bool has_zero_ = false;
 };

@@ -97,7 +97,7 @@ void StepWalk<Sink>::run(const Instruction& step) {
       if (!step.ranks.empty()) sink_.collective();
       if (!step.copies.empty()) sink_.collective();
       return;
-    // For SimpleFSDP: what it makes is on the tape of whoever reads the parameter.
+    // For SimpleFSDP: its result is on the tape of the call that reads the parameter.
     case InstructionKind::GatherParameters:
     case InstructionKind::ReduceUsedMap:
       return sink_.collective();

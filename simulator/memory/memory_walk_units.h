@@ -5,14 +5,14 @@
 // For a unit with S elements per rank over N ranks (F = N S whole, p / r / o bytes per element of param, reduce and
 // original dtype), in the order of FSDP2:
 //
-//   Unshard         [cast p S] on the copy-in stream where p != o, all-gather output p F there; the cast goes. With
-//                   offload each shard comes from the host first, o S, and is cast by itself
+//   Unshard         [cast p S] on the copy-in stream if p != o, all-gather output p F there; then the cast is freed.
+//                   With offload each shard comes from the host first, o S, and is cast by itself
 //   WaitForUnshard  unsharded parameters, p F in all, on the compute stream (in forward beside two all-gather outputs:
 //                   three units at that moment)
-//   Reshard         the unsharded parameters go, one by one; an integer reshard_after_forward first copies p F / M
-//   ReduceGrads     input r F' on the compute stream, gradients go, output r S' on the reduce-scatter stream, cast to
-//                   o S' where r != o: that buffer is the sharded gradient
-//   Free            the buffer that it names: the schedule says when
+//   Reshard         frees the unsharded parameters, one by one; an integer reshard_after_forward first copies p F / M
+//   ReduceGrads     input r F' on the compute stream, frees gradients, output r S' on the reduce-scatter stream, cast
+//                   to o S' if r != o: that buffer is the sharded gradient
+//   Free            frees the named buffer, at the schedule's moment
 //
 // F' and S' count only parameters that have a gradient.
 //
@@ -48,7 +48,7 @@ class UnitWalk {
     const ShardedUnit& unit = unit_of(step);
     if (!gathers()) return sink_.collective();
     const bool from_host = in_.plan->cpu_offload && !step.ranks.is_part();
-    // The shards that an integer reshard_after_forward kept are cast already, and copied into one piece all the same.
+    // The shards that an integer reshard_after_forward kept are cast already, and still copied into one piece.
     const std::int64_t parts = step.ranks.is_part() ? in_.layout->mesh.dp_shard() / unit.reshard.world_size : 1;
     const std::int64_t cast_size = from_host ? 0 : parts * cast_bytes(step.unit);
     const bool casts = cast_size > 0;
@@ -84,7 +84,7 @@ class UnitWalk {
       case BufferKind::ReduceInput:
         return sink_.free(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit));
       case BufferKind::AllReduceOutput:
-        // None of its own: it is the sharded gradient.
+        // It has none of its own: it is the sharded gradient.
         if (units_[step.unit].all_reduced >= 0) sink_.free(units_[step.unit].all_reduced);
         units_[step.unit].all_reduced = -1;
         return;
@@ -97,7 +97,7 @@ class UnitWalk {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];
     if (!state.unsharded) {
-      // Without a backward the smaller shards are no longer used, and go when the next forward makes new ones.
+      // Without a backward the smaller shards are no longer used, and are freed when the next forward makes new ones.
       state.left_smaller = state.left_smaller || state.has_smaller;
       state.has_smaller = false;
       return;
@@ -150,11 +150,11 @@ class UnitWalk {
 
   void prepare_reduce() { grads_.prepare_reduce(); }
 
-  /// `clearing`: in Model::clearings, of a step of passes; -1: of all parameters.
+  /// `clearing`: an index of Model::clearings, for a step of passes; -1 for all parameters.
   void zero_grad(int clearing = -1) {
     if (in_.plan->cpu_offload) return;
     if (in_.layout->is_replicated) return grads_.drop_all();
-    // A unit's buffer goes with the last of its gradients, in the order of the parameters.
+    // A unit's buffer is freed with the last of its gradients, in the order of the parameters.
     std::vector<std::pair<int, int>> order;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (!units_[u].has_sharded_grad || !is_cleared(u, clearing)) continue;
@@ -172,7 +172,7 @@ class UnitWalk {
   }
 
  private:
-  // For the root that a unit lies below.
+  // For the root above a unit.
   MemoryStream stream(MemoryStream first, int u) const {
     return root_of_unit_.empty() ? first : stream_of_root(first, root_of_unit_[static_cast<std::size_t>(u)]);
   }
@@ -190,26 +190,27 @@ class UnitWalk {
     return std::any_of(cleared.begin(), cleared.end(), [&](int root) { return in_.index->contains(root, module); });
   }
 
-  /// Unsharded parameters of one size that follow each other.
+  /// Consecutive unsharded parameters of one size.
   struct Alike {
-    int first = 0;  // In Model::parameters: its tensor stands for all.
+    int first = 0;  // An index of Model::parameters: its tensor stands for all.
     std::int64_t count = 0;
     std::int64_t bytes = 0;  // Bytes of each.
   };
   struct UnitState {
-    std::vector<Alike> unsharded_alike;  // Empty: not worked out yet, or nobody asks.
-    std::int64_t cast_bytes = -1;        // Bytes of what is cast before a gather, and
-    std::int64_t copy_in_bytes = -1;     // of the tables of the copy after it; -1: not worked out yet.
+    std::vector<Alike> unsharded_alike;  // Empty if not computed yet, or not needed.
+    std::int64_t cast_bytes = -1;        // Bytes cast before a gather, and
+    std::int64_t copy_in_bytes = -1;     // of the tables of the copy after it; -1 if not computed yet.
     bool unsharded = false;
-    bool has_smaller = false;   // Shards of an integer reshard_after_forward, that the next all-gather takes in,
-    bool left_smaller = false;  // or that nobody uses any more.
+    bool has_smaller = false;   // True if it has shards of an integer reshard_after_forward, which the next all-gather
+                                // uses,
+    bool left_smaller = false;  // or which are no longer used.
     bool is_other_smaller = false;
     bool has_sharded_grad = false;
     int all_reduced = -1;  // The all-reduce's output that is kept, as a number of MemoryIds.
   };
   /// Values of a unit that every pass needs.
   struct CopyOut {
-    std::int64_t group = 0;  // Ranks of the gather; 0: not worked out yet.
+    std::int64_t group = 0;  // Ranks of the gather; 0 if not computed yet.
     std::int64_t bytes = 0;  // Bytes of its tables.
   };
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
@@ -233,7 +234,7 @@ class UnitWalk {
 
   static constexpr bool kTakesTogether = CountsSums<Sink> || TakesAlike<Sink>;
 
-  // Not where a copy of each shard comes between, or a smaller shard takes the place of each.
+  // False if each shard has a copy in between, or is replaced by a smaller shard.
   bool come_together(const ShardedUnit& unit) const {
     if (CountsSums<Sink>) return true;
     return TakesAlike<Sink> && gathers() && unit.reshard.kind != ReshardAfterForward::Kind::Smaller;
@@ -294,10 +295,10 @@ class UnitWalk {
     return slot == 0 ? UnitTensor::AllGather : UnitTensor::OtherAllGather;
   }
 
-  // Alone in its shard group a rank has all parameters, and calls no collective for them but before torch 2.9.
+  // A rank alone in its shard group has all parameters, and calls no collective for them, except before torch 2.9.
   bool gathers() const { return in_.layout->mesh.dp_shard() > 1 || !in_.plan->runtime.quirks.skip_collectives_of_one; }
 
-  // Instead of a gather, each shard is cast and copied. A cast one lives until the next is there.
+  // Instead of a gather, each shard is cast and copied. A cast one lives until the next one exists.
   void copy_shards(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     int before = -1;
@@ -337,7 +338,7 @@ class UnitWalk {
     return simulator::is_cast(*in_.layout, unit, in_.plan->mixed_precision, p);
   }
 
-  // Only what changes its dtype is cast; the rest is copied from the shard itself.
+  // Only shards that change their dtype are cast; others are copied directly.
   std::int64_t cast_bytes(int u) {
     if (in_.sums != nullptr) return in_.sums->casts[u];
     std::int64_t& bytes = units_[u].cast_bytes;
@@ -387,8 +388,8 @@ class UnitWalk {
     sink_.free(id);
   }
 
-  // The fused copy takes equal dtypes and bf16 into fp32. For anything else the gradients are copied one by one, those
-  // that do not divide padded first.
+  // The fused copy takes equal dtypes and bf16 into fp32. Other gradients are copied one by one; those that do not
+  // divide are padded first.
   void copy_in(int u) {
     const ShardedUnit& unit = in_.layout->units[u];
     const bool is_narrowed =
@@ -433,8 +434,8 @@ class UnitWalk {
     units_[u].has_smaller = false;
   }
 
-  // The output of the reduction is the sharded gradient, or is cast to it. A gradient of an earlier micro-batch takes
-  // the new one in.
+  // The output of the reduction is the sharded gradient, or is cast to it. It is added to a gradient of an earlier
+  // micro-batch.
   void make_sharded_grad(const Instruction& step, const ShardedUnit& unit, UnitState& state) {
     const int u = step.unit;
     const UnitTensor grad = state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad;
@@ -460,7 +461,7 @@ class UnitWalk {
                   is_grad ? MemoryCategory::ShardedGrad : MemoryCategory::Temp);
       drop_output(output, step.keeps_all_reduce_output, state);
     }
-    // Copied to the host, or added to the gradient that is there.
+    // Copied to the host, or added to the existing gradient.
     if (in_.plan->cpu_offload || state.has_sharded_grad) {
       drop_output(in_.ids->of(grad, u), step.keeps_all_reduce_output && !casts, state);
     } else {
@@ -479,10 +480,10 @@ class UnitWalk {
   const WalkInput& in_;
   Sink& sink_;
   std::vector<UnitState> units_;
-  std::vector<int> root_of_unit_;  // [units] Of a step of passes: in roots_of.
+  std::vector<int> root_of_unit_;  // [units] For a step of passes: an index of roots_of.
   GradientWalk<Sink> grads_;
   std::vector<CopyOut> copy_outs_ = std::vector<CopyOut>(units_.size());  // [num units]
-  std::vector<std::int64_t> chunks_;                                      // Kept between calls for its memory.
+  std::vector<std::int64_t> chunks_;                                      // Reused between calls for its memory.
 };
 
 }  // namespace fsdp::simulator

@@ -1,40 +1,41 @@
 #pragma once
 
-// The part of the memory walk that knows DeepSpeed's ZeRO-1 and 2.
+// The part of the memory walk for DeepSpeed's ZeRO-1 and 2.
 //
-//   initialization the parameters are copied into one flat buffer, and the rank's part of it into an fp32 one, or into
+//   initialization copies the parameters into one flat buffer, and the rank's part of it into an fp32 one, or into
 //                  one of their own dtype (bf16_master_weights_and_grads)
-//   Backward       the first gradient of a pass brings the buffer of reduce_bucket_size elements (two with
-//                  overlap_comm); a gradient is copied there and goes. One without a place has the buffer reduced first
-//   ReduceBucket   a bucket of several ranks is copied into one piece. Gradients that reach into the rank's part are
-//                  copied into one tensor, whole
-//   FinishReduce   the buffers go, and what later micro-batches have kept is added to what the first one kept
+//   Backward       the first gradient of a pass allocates the buffer of reduce_bucket_size elements (two with
+//                  overlap_comm); a gradient is copied there and freed. If one does not fit, the buffer is reduced
+//                  first
+//   ReduceBucket   copies a bucket of several ranks into one piece. Copies gradients that reach into the rank's part
+//                  into one tensor, whole
+//   FinishReduce   frees the buffers, and adds the gradients of later micro-batches to those of the first one
 //   ClipGradNorm   the rank's gradients in fp64, one after the other
-//   OptimizerStep  they in one piece, the same in fp32 where the copy is, and one temporary of that size (foreach)
+//   OptimizerStep  these in one piece, the same in fp32 if the copy is, and one temporary of that size (foreach)
 //
 // With overlap_comm, reductions have their own stream. A gradient that is larger than the bucket is reduced in place,
-// and its memory comes back when the CPU knows that this stream is past it (record_stream, held_frees.h): at the end of
-// the backward, when the CPU waits for the whole device, and when the queue of launches is full. The buffers are freed
+// and its memory returns when the CPU knows that this stream has passed it (record_stream, held_frees.h): at the end of
+// the backward, when the CPU waits for the whole device, and if the queue of launches is full. The buffers are freed
 // after that.
 //
-// With offload_optimizer neither the fp32 part nor gradients of it are on the device:
+// With offload_optimizer, neither the fp32 part nor its gradients are on the device:
 //
-//   initialization the rank's part is cloned on its way to the host; a buffer as large as the largest parameter stays
-//   Backward       a gradient that is larger than the bucket is cloned
-//   ReduceBucket   what reaches into the rank's part is sent: its norm is taken in fp64, DeepSpeed reads whether it is
-//                  finite, and it is cast to fp32 on the device. Before the last micro-batch it is sent as it is, and
-//                  comes back to be added in the buffer above
-//   FinishReduce   gradients of earlier micro-batches that are larger than the bucket go
-//   OptimizerStep  nothing; the norms of all gradients go
+//   initialization clones the rank's part on its way to the host; a buffer as large as the largest parameter stays
+//   Backward       clones a gradient that is larger than the bucket
+//   ReduceBucket   sends gradients in the rank's part: takes the norm in fp64, DeepSpeed reads whether it is finite,
+//                  and casts to fp32 on the device. Before the last micro-batch it sends them uncast, and brings them
+//                  back to add them in the buffer above
+//   FinishReduce   frees gradients of earlier micro-batches that are larger than the bucket
+//   OptimizerStep  frees the norms of all gradients
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, initialize_optimizer_states, setup_buckets,
 // copy_grads_in_partition, allreduce_and_copy_with_multiple_ranks, independent_gradient_partition_epilogue,
 // get_flat_partition, get_grad_norm_direct, step; with offload: reduce_independent_p_g_buckets_and_remove_grads,
 // average_tensor, async_accumulate_grad_in_cpu_via_gpu, set_norm_for_param_grad_in_gpu,
-// async_inplace_copy_grad_to_fp32_buffer_from_gpu, complete_grad_norm_calculation_for_cpu_offload),
-// engine.py (backward), DeepSpeed 0.19.8.
+// async_inplace_copy_grad_to_fp32_buffer_from_gpu, complete_grad_norm_calculation_for_cpu_offload), engine.py
+// (backward), DeepSpeed 0.19.8.
 //
-// Not modeled: the scalars by which overflows are found.
+// Not modeled: the scalars of overflow checks.
 
 #include <algorithm>
 #include <cstdint>
@@ -60,7 +61,7 @@ class ZeroWalk final : public ZeroEngineWalk<Sink> {
     grads_.on_complete([this](int p) { take(p); });
   }
 
-  /// The engine is made around a model that is there.
+  /// Makes the engine around an existing model.
   void initialize() override {
     optimizer_.initialize();
     const std::int64_t padding = buffer().elements - buffer().begins.back();
@@ -141,7 +142,7 @@ class ZeroWalk final : public ZeroEngineWalk<Sink> {
 
   void update() override {
     if (offloads()) return Engine::drop_norms();
-    // One piece that is the whole part is taken as it is.
+    // A single piece that is the whole part needs no copy.
     const bool is_copied = slices_.size() + (has_end_ ? 1 : 0) > 1;
     Engine::join_gradients(buffer().part_elements(), is_copied);
     const bool is_view = !casts() && !is_copied;
@@ -152,7 +153,7 @@ class ZeroWalk final : public ZeroEngineWalk<Sink> {
     if (!is_view) drop(SingleTensor::ZeroGrad32);
   }
 
-  // The updated parts are gathered, where there are several, and the step is over.
+  // Gathers the updated parts, if there are several, and ends the step.
   void gather(const Instruction&) override { sink_.collective(); }
   void end_step() override {
     if (offloads()) return;
@@ -166,7 +167,7 @@ class ZeroWalk final : public ZeroEngineWalk<Sink> {
   // Stage 1 reduces nothing before the end of the backward.
   bool waits() const { return !cuts_gradients() && !overlaps(); }
 
-  // The hook of a gradient that is complete.
+  // The hook of a complete gradient.
   void take(int p) {
     make_buffers();
     if (reduces_ && !waits()) put(p);
@@ -215,7 +216,7 @@ class ZeroWalk final : public ZeroEngineWalk<Sink> {
       if (is_in_part_[p]) make_part();
       if (!is_larger_than_bucket(p)) continue;
       if (is_in_part_[p] || cuts_gradients()) {
-        // One slice is reduced in place, and the rank's own comes back there.
+        // One slice is reduced in place, and the rank's own stays there.
         const auto is_in_place = [](const ZeroReduction& sent) { return sent.slices == 1; };
         drop_reduced(p, is_in_part_[p] || std::any_of(reductions.begin(), reductions.end(), is_in_place));
       } else {
@@ -249,13 +250,13 @@ class ZeroWalk final : public ZeroEngineWalk<Sink> {
     make_end();
     if (keeps_order()) held_.finish_all();
     drop_buffers();
-    // Stage 1 forgets those of other ranks at the very end.
+    // Stage 1 drops those of other ranks at the very end.
     for (const int p : left_) grads_.drop(p);
     left_.clear();
     if (std::exchange(has_later_part_, false)) drop(SingleTensor::ZeroLaterPart);
   }
 
-  // The last part is longer than what there is of parameters.
+  // The last part is longer than its parameters.
   void make_end() {
     std::int64_t elements = buffer().part_elements();
     for (const ZeroSlice& slice : slices_) elements -= slice.elements;
@@ -315,7 +316,7 @@ class ZeroWalk final : public ZeroEngineWalk<Sink> {
   void finish_sending() {
     if (keeps_order()) held_.finish_all();
     drop_buffers();
-    // The device has been waited for, and has been given nothing since.
+    // The CPU has waited for the device, which has had no work since.
     for (const int p : left_) drop(ParameterTensor::ClonedGrad, p);
     left_.clear();
   }
@@ -324,11 +325,11 @@ class ZeroWalk final : public ZeroEngineWalk<Sink> {
 
   std::vector<ZeroSlice> slices_;  // Slices of the rank.
   std::vector<bool> is_in_part_;   // [num parameters] Reaches into the rank's part.
-  std::vector<int> left_;          // Reduced gradients of other ranks that are still there.
-  StreamOrder::Mark sent_;         // The last gradient that went to the host.
+  std::vector<int> left_;          // Reduced gradients of other ranks that still exist.
+  StreamOrder::Mark sent_;         // The last gradient that was sent to the host.
   bool reduces_ = false;
   bool has_buffers_ = false;
-  bool has_finished_ = false;  // A backward of this step has been reduced.
+  bool has_finished_ = false;  // True after a reduced backward of this step.
   bool has_part_ = false;
   bool has_later_part_ = false;
   bool has_end_ = false;

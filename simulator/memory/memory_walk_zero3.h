@@ -1,41 +1,41 @@
 #pragma once
 
-// The part of the memory walk that knows DeepSpeed's ZeRO-3.
+// The part of the memory walk for DeepSpeed's ZeRO-3.
 //
-//   initialization each module makes its own parameters, in fp32 and then cast, and cuts them one by one. The engine
+//   initialization each module makes its own parameters, in fp32 and then cast, and shards them one by one. The engine
 //                  moves the parts of trained ones to the host, empties the allocator's cache, and brings them back as
 //                  one tensor; an fp32 copy per sub-group, or one of their own dtype; the bucket and the gradients of
-//                  all parts, which stay. Each trained parameter is gathered once, for its hook
-//   Fetch          the output of the all-gather, of the padded size. Wait copies each parameter out of it; one alone
+//                  all parts, which stay. Gathers each trained parameter once, for its hook
+//   Fetch          the output of the all-gather, of the padded size. Wait copies each parameter out of it; a single one
 //                  is the output
-//   Release        a parameter goes. One that a checkpointed block has saved as it ran again stays until its node of
-//                  the backward has run, beside the copy that is gathered for that. With hpZ its second copy is made
-//                  first, where there is none: the padded size over the neighbors that share it. Those of what the
-//                  optimizer updates go at the end of the step
-//   Backward       a gradient is copied into the bucket and goes. One without a place has the bucket reduced first
+//   Release        frees a parameter. One that a recomputed block has saved stays until its node of the backward has
+//                  run, beside the copy that is gathered for that. With hpZ its second copy is made first, if there is
+//                  none: the padded size over the neighbors that share it. The end of the step frees those of updated
+//                  parameters
+//   Backward       copies a gradient into the bucket and frees it. If one does not fit, the bucket is reduced first
 //   ReduceBucket   the parts of all ranks in one piece, with their padding; the sums go into the gradients' tensor
 //   CheckOverflow  the gradients of all parts without their signs, and a byte for each of them
 //   ClipGradNorm   the parts of the gradients in fp64, one after the other
-//   OptimizerStep  a sub-group at a time: its gradients in one piece, the same in fp32 where the copy is, one temporary
+//   OptimizerStep  a sub-group at a time: its gradients in one piece, the same in fp32 if the copy is, one temporary
 //                  (foreach)
 //
-// With overlap_comm, gathers and reductions have streams of their own, and what the other stream has used comes back
-// when the CPU knows that it is past it (record_stream, held_frees.h):
+// With overlap_comm, gathers and reductions have streams of their own, and memory that the other stream has used
+// returns when the CPU knows that it has passed it (record_stream, held_frees.h):
 //
-//   a gathered parameter   by the computation,
+//   a gathered parameter   is used by compute,
 //   a gradient             by the copy into the bucket, or by its reduction;
-//   the CPU waits          for the oldest of three parameters that were asked for, the oldest of three reductions, the
-//                          reductions of a micro-batch at its end, whether the norm is finite, and the whole device
-//                          where parameters are gathered one by one; and where the queue of launches is full.
+//   the CPU waits          for the oldest of three requested parameters, the oldest of three reductions, the reductions
+//                          of a micro-batch at its end, whether the norm is finite, and the whole device if parameters
+//                          are gathered one by one; and if the queue of launches is full.
 //
-// Nothing else makes the CPU wait for computing: all that a short forward gathers may be held to its end.
+// Nothing else makes the CPU wait for compute: everything that a short forward gathers may be held to its end.
 //
-// With offload_optimizer the fp32 copy, its moments and the gradients of all parts are on the host; with a ratio below
-// 1 the first sub-groups' copy, moments and fp32 gradients are here at all times, and PyTorch's AdamW updates them.
-// ReduceBucket brings each part of a gradient back that it has sent there, and in the last micro-batch takes its norm
+// With offload_optimizer the fp32 copy, its moments and the gradients of all parts are on the host. With a ratio below
+// 1 the first sub-groups' copy, moments and fp32 gradients are always on the device, and PyTorch's AdamW updates them.
+// ReduceBucket brings back each part of a gradient that it has sent there, and in the last micro-batch takes its norm
 // in fp64 and casts it; the norms stay until the optimizer is done. With offload_param the parts of parameters are on
-// the host, too, and the engine moves none: each comes to the device on its way into a gather, and stays until that is
-// waited for where it is gathered alone. The CPU waits for these copies.
+// the host, too, and the engine moves none: each comes to the device on its way into a gather, and stays until the wait
+// for that if it is gathered alone. The CPU waits for these copies.
 //
 // Sources: DeepSpeed 0.19.8, runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
 // create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, has_overflow,
@@ -139,7 +139,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
   using Engine::reduction_stream;
   using Engine::sink_;
 
-  // A gather for a block that runs again waits until the rerun comes to the op.
+  // A gather for a recomputed block waits until the recomputation reaches the op.
   void gather_for_rerun(int call, int op) {
     rerun_call_ = call;
     while (!waiting_for_rerun_.empty() && waiting_for_rerun_.front().rerun_op <= op) {
@@ -155,7 +155,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
     const ParameterGroup& group = group_of(step);
     if (buffer().ranks == 1) return bring_whole(step);
     if (keeps_order()) {
-      // NCCL's own stream begins where that of the gathers is.
+      // NCCL's own stream begins after that of the gathers.
       order().wait(kNccl, gather_stream());
       gathered_.resize(std::max(gathered_.size(), static_cast<std::size_t>(step.group) + 1));
       gathered_[static_cast<std::size_t>(step.group)] =
@@ -174,7 +174,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
     sink_.collective();
   }
 
-  // A parameter of a group is asked for: the stream of the gathers waits for the group, and the computation for that.
+  // Requests a parameter of a group: the stream of the gathers waits for the group, and compute for that.
   void ask(const Instruction& step) {
     if (!keeps_order()) return;
     fetches_.limit(held_);
@@ -212,7 +212,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
     }
   }
 
-  // A block that ran again is done with what it had saved.
+  // A recomputed block no longer needs what it had saved.
   void let_go_of_kept(int p) {
     if (const auto kept = names_.take(p)) let_go(p, *kept);
   }
@@ -287,7 +287,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
     if (offloads()) return step_beside_host();
     for (std::size_t g = 0; g < sub_groups_.size(); ++g) {
       const std::int64_t elements = sub_groups_.elements(g);
-      // One gradient is taken as it is.
+      // A single gradient needs no copy.
       const bool is_copied = buffer().group_begins[g + 1] - buffer().group_begins[g] > 1;
       Engine::join_gradients(elements, is_copied);
       if (!has_states_) sub_groups_.make_states(g);
@@ -310,7 +310,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
 
   static constexpr std::int64_t kMostInNorm = 250'000'000;  // Elements, with offload.
 
-  // Communicators, of all and of neighbors, and the stream on which NCCL gathers for a stream that goes on.
+  // Communicators, of all and of neighbors, and NCCL's stream for gathers of a stream that does not wait.
   static constexpr int kRanks = 0;
   static constexpr int kNeighbors = 1;
   static constexpr int kNode = 2;   // With qgZ,
@@ -329,12 +329,12 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
   std::int64_t padded_bytes(int p) const { return part_elements(p) * buffer().ranks * size_of_parameter(p); }
   std::int64_t size_of_parameter(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
 
-  // Where it was gathered alone it was on the stream of the computation.
+  // Gathered alone, it was on the compute stream.
   void let_go(int p, const GatheredNames::Kept& copy) {
     const int tensor = in_.ids->of(copy.name, p);
     copy.is_on_compute ? sink_.free(tensor) : held_.free_behind(tensor, MemoryStream::Compute);
   }
-  // A released parameter is first cut over neighbors, and the CPU waits for that.
+  // A released parameter is first sharded over neighbors, and the CPU waits for that.
   void keep_second_copy(int p) {
     if (neighbors() == 1 || has_copy_[p]) return;
     has_copy_[p] = true;
@@ -344,7 +344,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
 
   // ---- initialization ----------------------------------------------------------------------------------------------
 
-  // Parameters below a module, then its own: all of them made, and then cut one by one.
+  // Parameters below a module, then its own: makes all of them, and then shards them one by one.
   void make_module(int module) {
     const Module& of = in_.index->model->modules[module];
     for (const int child : of.children) make_module(child);
@@ -372,7 +372,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
 
   void start_engine() {
     if (offloads() && in_.plan->zero.offload_ratio < 1) second_optimizer_.make(element_size());
-    // Where the fp32 copy is.
+    // In the place of the fp32 copy.
     if (!offloads()) alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrier, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrierSum, 4, MemoryCategory::Temp);
@@ -470,7 +470,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
     alloc(ParameterTensor::HostCopy, p, part_elements(p) * size_of_parameter(p), MemoryCategory::AllGather, stream);
   }
 
-  // On one GPU a parameter is copied to where it is used, and nothing is gathered.
+  // On one GPU a parameter is copied to its place of use, and nothing is gathered.
   void bring_whole(const Instruction& step) {
     for (const int p : group_of(step).parameters) {
       alloc(names_.name(p), p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
@@ -480,7 +480,7 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
     gathered_[static_cast<std::size_t>(step.group)] = order().submit(gather_stream());
   }
 
-  // All parts of a group are there before they are put together.
+  // All parts of a group exist before they are joined.
   void bring_parts(const ParameterGroup& group) {
     for (const int p : group.parameters) bring_part(p, gather_stream());
     if (keeps_order()) held_.finish(order().submit(gather_stream()));
@@ -535,15 +535,15 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
   QuantizedReductions<Sink> quantized_reductions_{in_, sink_, reduction_stream()};
   SecondOptimizer<Sink> second_optimizer_{in_, sink_};
   DriveGradients<Sink> drive_gradients_{in_, sink_};
-  EventQueue fetches_;                       // Parameters that were asked for,
-  EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
+  EventQueue fetches_;                       // Requested parameters
+  EventQueue reductions_;                    // and reductions whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
-  std::vector<bool> is_on_compute_;          // [num parameters] Its memory is of the computation's stream.
-  std::vector<bool> has_copy_;               // [num parameters] Neighbors share a second one.
+  std::vector<bool> is_on_compute_;          // [num parameters] True if its memory belongs to the compute stream.
+  std::vector<bool> has_copy_;               // [num parameters] True if neighbors share a second copy.
   std::vector<int> made_as_;                 // [num parameters] In the order in which deepspeed.zero.Init makes them.
   int num_made_ = 0;
   bool has_host_grad_ = false;
-  bool is_copied_ = false;  // The reduced bucket has one copy in one piece.
+  bool is_copied_ = false;  // True if the reduced bucket has a copy in one piece.
 };
 
 }  // namespace fsdp::simulator

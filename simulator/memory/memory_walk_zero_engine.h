@@ -202,7 +202,7 @@ class ZeroEngineWalk : public StepWalk<Sink> {
   bool has_states_ = false;
 
  private:
-  // Bucket of the next gradient: after the one that is being filled, if all gradients of that one are there.
+  // Bucket of the next gradient: after the current one, if all of its gradients exist.
   int open_bucket() const {
     return next_bucket_ + (num_there_ == in_.layout->buckets[next_bucket_].parameters.size() ? 1 : 0);
   }

@@ -2,17 +2,17 @@
 //
 // Copies and the optimizer are bound by memory: bytes read and written over the achievable bandwidth. An all-gather of
 // a unit writes its shard (2 S bytes moved) and copies out (2 F); a reduce-scatter reads the gradients and writes its
-// input. Gradients that are kept unsharded over micro-batches are cast once where the reduce dtype is another, and each
-// later micro-batch reads both and writes the sum. AdamW touches parameter, gradient and both moments: fused in one
-// pass, foreach in about a dozen list kernels. With 8-bit states one kernel of each parameter reads parameter and
-// gradient, writes the parameter, and reads and writes each moment: a byte an element, and an fp32 scale of 256.
+// input. Unsharded gradients of several micro-batches are cast once if the reduce dtype differs, and each later
+// micro-batch reads both and writes the sum. AdamW touches parameter, gradient and both moments: fused in one pass,
+// foreach in about a dozen list kernels. With 8-bit states one kernel of each parameter reads parameter and gradient,
+// writes the parameter, and reads and writes each moment: a byte an element, and an fp32 scale of 256.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (bytes per all-gather), torch/optim/adam.py for the
 // passes of the foreach implementation.
 //
 // ZeRO's offload sends what a rank updates to the host in fp32 after each reduction: 4 bytes an element over the link
-// of one GPU to its host. With ZeRO-2 and several micro-batches each of them sends the gradients as they are, e bytes,
-// and all but the first bring back what is there; with ZeRO-3 each part is sent and comes back, always. The optimizer's
+// of one GPU to its host. With ZeRO-2 and several micro-batches, each of them sends the uncast gradients, e bytes, and
+// all but the first bring back the sum so far; with ZeRO-3 each part is sent and comes back, always. The optimizer's
 // turn is the host's: AdamW's one pass over four tensors, the gradient scaled in place, the parameters cast, and the
 // way back.
 //
@@ -38,7 +38,7 @@ namespace fsdp::simulator {
 namespace {
 
 // Reads and writes of one element's 4 tensors. Foreach: lerp, mul, addcmul, sqrt, div, add, addcdiv, decay over lists.
-constexpr double kHostBandwidth = 20e9;  // Assumed: what one process gets of a server's memory.
+constexpr double kHostBandwidth = 20e9;  // Assumed: one process's share of a server's memory bandwidth.
 
 Seconds over(double bytes, BytesPerSecond rate) {
   return Seconds(bytes / rate.count());
@@ -55,7 +55,7 @@ double local_elements(const Layout& layout) {
   return elements;
 }
 
-// FSDP1 computes with what the all-gather gives, casts only what has another dtype, and casts and divides gradients on
+// FSDP1 computes with the all-gather's output, casts only shards of another dtype, and casts and divides gradients on
 // the stream of the reduction.
 void make_flat(const ShardedUnit& unit, const ComputeCosts& costs, Seconds from_host, UnitTimes& t) {
   const auto bytes = [&](Dtype dtype, std::int64_t elements) {
@@ -73,14 +73,14 @@ void make_flat(const ShardedUnit& unit, const ComputeCosts& costs, Seconds from_
   t.divide = over(moved, costs.memory);
 }
 
-// The instructions' own time is in host_times.
+// host_times has the instructions' own time.
 void leave_copies_to_host(UnitTimes& t) {
   for (Seconds* time : {&t.copy_in, &t.copy_out, &t.keep_gradients, &t.add_gradients, &t.reduce_copy, &t.to_host,
                         &t.flatten, &t.divide})
     *time = Seconds(0);
 }
 
-// Beyond the measured sizes copies and updates grow with what they move.
+// Beyond the measured sizes, copies and updates grow with their bytes.
 std::optional<Seconds> measured_action(const NamedWork& work, const ComputeCosts& costs) {
   const MachineTables* tables = costs.on_host ? costs.tables() : nullptr;
   if (tables == nullptr || work.work.empty()) return std::nullopt;
@@ -117,7 +117,7 @@ MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
 
 namespace {
 
-// Groups of so many neighbors inside a shard group.
+// Groups of neighbors inside a shard group.
 CollectiveCost cost_among_neighbors(std::int64_t ranks, const MeshCosts& mesh, const Cluster& cluster) {
   if (ranks == mesh.node.shape.ranks) return mesh.node;
   return collective_cost(group_shape(cluster, static_cast<int>(ranks)));
@@ -179,7 +179,7 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
 
 namespace {
 
-// Bytes over the host's link for each element of a rank's part, and micro-batch.
+// Bytes over the host's link for each element of a rank's part and micro-batch.
 double sent_per_element(const Layout& layout, const Plan& plan) {
   if (!plan.cpu_offload) return 0;
   const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
@@ -200,8 +200,8 @@ Seconds sent_to_host(const GradientBucket& bucket, const Layout& layout, const P
   return over(sent_per_element(layout, plan) * part, mesh.host_link);
 }
 
-// Into the buffer, divided there; in one piece once more where it is of several ranks. This rank's part is copied
-// out twice: back into the buffer, and to where it stays.
+// Copies into the buffer, and divides there; in one piece once more for several ranks. Copies this rank's part out
+// twice: back into the buffer, and to its final place.
 BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout, const Plan& plan,
                               const MeshCosts& mesh, const ComputeCosts& costs) {
   const auto bytes = static_cast<double>(bucket.bytes().count());
@@ -223,7 +223,7 @@ BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout
 
 namespace {
 
-// With qgZ: what kernels read and write of each gradient, and what is sent.
+// With qgZ: bytes that kernels read and write for each gradient, and bytes sent.
 Seconds exchange_time(const GradientBucket& bucket, const Layout& layout, const Model& model, const MeshCosts& mesh,
                       const Cluster& cluster, const ComputeCosts& costs) {
   const CollectiveCost across =
@@ -243,14 +243,14 @@ Seconds exchange_time(const GradientBucket& bucket, const Layout& layout, const 
              collective_time(cost, CollectiveKind::AllToAll, Bytes(scales.count() / parts));
     };
     time += both(mesh.node, 1) + both(across, cluster.gpus_per_node);
-    // Quantized; added up over a node; made fp16 again, and added up over nodes, three passes over a part for each.
+    // Quantized; summed over a node; made fp16 again, and summed over nodes, three passes over a part for each.
     const auto all = static_cast<double>(gradient.elements);
     time += over(2.5 * all + 0.5 * all + 0.5 * all / in_node + 2.5 * all / in_node + 6 * all / in_node, costs.memory);
   }
   return time;
 }
 
-// ZeRO-3 copies, divides and reduces on the stream of the reduction: nothing of it on that of the backward.
+// ZeRO-3 copies, divides and reduces on the stream of the reduction, and nothing on that of the backward.
 BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layout, const Plan& plan, const Model& model,
                                const MeshCosts& mesh, const Cluster& cluster, const ComputeCosts& costs) {
   const Bytes payload = size_of(bucket.dtype) * padded_elements(bucket, layout, model);
@@ -269,8 +269,8 @@ BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layou
           .num_gradients = static_cast<int>(bucket.parameters.size())};
 }
 
-// SimpleFSDP: the gradient of one read, whole over the copies and then over those that share it. Casts are work of the
-// op.
+// SimpleFSDP: the gradient of one read, whole over the copies and then over those that share it. Casts count as work of
+// the op.
 BucketTimes read_bucket_times(const GradientBucket& bucket, const Model& model, const MeshCosts& mesh) {
   const Bytes whole = size_of(bucket.dtype) * num_elements(model.parameters[bucket.parameters.front()].shape);
   BucketTimes times;
@@ -318,13 +318,14 @@ Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const Compu
 
 namespace {
 
-// The rank's part of what is gathered, from the host.
+// The rank's part of a gather, from the host.
 Seconds brought(Bytes payload, const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
   if (!plan.cpu_offload || !plan.zero.offload_param) return Seconds(0);
   return over(static_cast<double>(payload.count()) / static_cast<double>(layout.zero.ranks), mesh.host_link);
 }
 
-// The rank's part is cast to fp16 and quantized; what has come is made fp16 again, and cut and cast for each parameter.
+// Casts the rank's part to fp16 and quantizes it; makes the received data fp16 again, and cuts and casts it for each
+// parameter.
 FetchTimes quantized_fetch(const ParameterGroup& group, std::int64_t ranks, const CollectiveCost& cost,
                            const Layout& layout, const Model& model, const ComputeCosts& costs) {
   std::int64_t elements = 0;
@@ -386,7 +387,7 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
 
 namespace {
 
-// For each fp16 gradient the magnitude is written and compared, it is compared with itself, and the answers are read.
+// For each fp16 gradient, writes and compares the magnitude, compares it with itself, and reads the answers.
 Seconds zero3_overflow_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
   constexpr double kPasses = 2 + 2 + 2 + 1 + 1 + 2 + 1 + 1;
   const double bytes = kPasses * static_cast<double>(layout.zero.part_elements());
@@ -434,7 +435,7 @@ double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
   return is_one_pass ? row.passes.fused : row.passes.list;
 }
 
-/// Bytes of each element, whose parameter and gradient have `item` bytes.
+/// Bytes per element, whose parameter and gradient have `item` bytes.
 double eight_bit_bytes(const Optimizer& optimizer, double item) {
   constexpr double kMoment = 1 + 4.0 / kEightBitBlock;
   return 3 * item + 2 * kMoment * static_cast<double>(num_moments(optimizer));
@@ -503,7 +504,7 @@ Seconds muon_time(const MuonStep& step, const MeshCosts& mesh, const ComputeCost
 
 namespace {
 
-// The norm is taken whether anything is clipped or not: each gradient is written in fp64, and read.
+// The norm is computed whether or not gradients are clipped: writes each gradient in fp64, and reads it.
 Seconds zero_clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
   const double of_norm = 16 + static_cast<double>(size_of(layout.zero.dtype).count());
   const double of_clipping = plan.optimizer.clip_grad_norm ? 8 : 0;

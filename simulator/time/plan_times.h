@@ -1,6 +1,6 @@
 #pragma once
 
-// How long the collectives and copies of a plan's units take, and the optimizer.
+// Durations of the collectives and copies of a plan's units, and of the optimizer.
 
 #include <vector>
 
@@ -22,8 +22,8 @@ struct MeshCosts {
   CollectiveCost replicate;
   BytesPerSecond host_link;  ///< Bandwidth of one GPU to its host.
   BytesPerSecond drive;      ///< Its share of its node's NVMe drives.
-  /// Cost of the ranks of a shard group inside one node: what integers of reshard_after_forward mostly ask for. A
-  /// search prices thousands of plans on a mesh, and its cost takes as long to build as a step time.
+  /// Cost of the ranks of a shard group inside one node, the most common integer of reshard_after_forward. A search
+  /// prices thousands of plans on a mesh, and building this cost takes as long as a step time.
   CollectiveCost node;
 
   /// The cost of all ranks along one axis, also of one alone. REQUIRES: no part of them.
@@ -48,20 +48,20 @@ std::vector<BucketTimes> bucket_times(const std::vector<GradientBucket>& buckets
 RankGroup ranks_of_node(const Cluster& cluster);
 RankGroup ranks_across_nodes(const Cluster& cluster, std::int64_t ranks);
 
-/// [groups of the schedule] Of ZeRO-3 alone.
+/// [groups of the schedule] For ZeRO-3 alone.
 std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
                                     const Schedule& schedule, const MeshCosts& mesh, const Cluster& cluster,
                                     const ComputeCosts& costs);
 
-/// The broadcast of a model's buffers, and the copies around it; 0 where it has none.
+/// The broadcast of a model's buffers, and the copies around it; 0 if it has none.
 Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs);
 
 /// For ZeRO alone.
 ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                      const ComputeCosts& costs);
 
-/// [num instructions] What the computing thread of a measured CPU does in each beside ops, the optimizer and clipping,
-/// which have their own. REQUIRES: costs.on_host.
+/// [num instructions] Work of the computing thread of a measured CPU in each instruction beside ops, the optimizer and
+/// clipping, which have their own. REQUIRES: costs.on_host.
 std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, const Layout& layout, const Plan& plan,
                                 const ComputeCosts& costs);
 

@@ -27,7 +27,7 @@ class Streams {
     on_compute(time, Seconds(0), has_names() ? std::string(name_of(main_->kind)) : std::string());
   }
 
-  // Threads of a CPU that move bytes have the cores of those that compute.
+  // Threads of a CPU that move bytes take cores from those that compute.
   void share_cores(CollectiveKind kind, Seconds collective) {
     const double share = in_.compute_shares[static_cast<std::size_t>(kind)];
     if (in_.on_host == nullptr || share <= 0) return;
@@ -43,7 +43,7 @@ class Streams {
 
   bool has_names() const { return detail_ != nullptr; }
 
-  // The place of the new event; -1 when nobody asks, or when it takes no time. Waits on nothing (-1) are left out.
+  // The index of the new event; -1 if there is no detail, or if it takes no time. Omits waits on nothing (-1).
   int record(Stream stream, std::string_view name, Seconds start, Seconds end, std::initializer_list<int> waits) {
     if (detail_ == nullptr || end <= start) return -1;
     StreamEvent event{.stream = stream, .name = std::string(name), .start = start, .end = end};

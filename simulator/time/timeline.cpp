@@ -1,41 +1,41 @@
 // The timeline of one step.
 //
 // The CPU issues instructions in order and runs ahead; each goes to a stream and starts when the stream is free, the
-// CPU has issued it, and what it waits for is done:
+// CPU has issued it, and its dependencies are done:
 //
-// * copy-in(i): the root's first one waits for the optimizer; others for the copy-outs of the buffers that were freed.
+// * copy-in(i): the root's first one waits for the optimizer; others for the copy-outs of the freed buffers.
 // * all-gather(i): after copy-in(i) and the collective before it, because all-gathers and reduce-scatters share one
 //   communicator.
-//   Where reduce-scatters have one of their own, the two share the wire: what a collective takes beyond its latency
-//   follows what the one before it takes, and latencies overlap.
-// * copy-out(i): on the compute stream, after all-gather(i); waiting here is exposed communication.
+//   If reduce-scatters have one of their own, the two share the wire: the time of a collective beyond its latency
+//   follows that of the one before it, and latencies overlap.
+// * copy-out(i): on the compute stream, after all-gather(i); this wait is exposed communication.
 // * compute(i): after copy-out(i).
 // * reduce(i): compute copies gradients in, then reduce-scatter(i) runs in parallel with compute(i - 1); with HSDP
 //   all-reduce(i) follows on its own stream.
 // * free: compute waits for the reduce-scatter whose input is freed.
 // * end: compute waits for all reductions.
-// * FSDP1: an all-gather is what is computed with, so that nothing is copied out; gradients are made one on the compute
-//   stream, and cast and divided on that of the reduction, which nobody waits for before the end; the CPU waits for the
-//   unit before the last one to be freed.
-// * SimpleFSDP: each collective begins when all before it is done, and computing waits for it.
-// * fetch(i) of ZeRO-3: after the collective before it; whoever asks for a parameter of it waits, and copies out.
+// * FSDP1: compute uses the all-gather's output, so nothing is copied out; gradients are flattened on the compute
+//   stream, and cast and divided on that of the reduction, for which nothing waits before the end; the CPU waits until
+//   the unit before the last one is freed.
+// * SimpleFSDP: each collective begins when everything before it is done, and compute waits for it.
+// * fetch(i) of ZeRO-3: after the collective before it; the first user of one of its parameters waits, and copies out.
 // * bucket(i) of DDP: compute copies gradients in, then its all-reduce follows those before it on their one stream; at
 //   the end compute waits for each in turn and copies it out.
 //
-// On a CPU that was measured (`on_host`) one thread does all but the collectives: what it takes beside ops comes before
-// what the instruction starts, and after what it waits for; the copies of units take nothing more. While a collective
-// runs, its thread has part of the cores: computing gets longer by `compute_shares` of the collective's time, which is
-// nothing where computing waits for it anyway.
+// On a measured CPU (`on_host`) one thread does everything but the collectives: its work beside ops comes before the
+// start of an instruction's collective, and after the waits; the copies of units take no further time. While a
+// collective runs, its thread has part of the cores: compute gets longer by `compute_shares` of the collective's time,
+// which is 0 if compute waits for it anyway.
 //
 // Every start is the maximum of some ends, every end a start plus a duration, so that longer durations never make a
 // step shorter. The planner's bounds rest on that.
 //
-// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (streams and events of FSDPCommContext),
-// torch 2.11.
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (streams and events of FSDPCommContext), torch
+// 2.11.
 //
-// Not modeled: slow-down of compute while collectives run (a few percent), the data loader, garbage collection; that
-// the first gathers of a backward wait for the last copy-out of the forward, too (_root_post_forward); that a unit that
-// is reduced twice in one backward waits for its first all-reduce.
+// Not modeled: slowdown of compute while collectives run (a few percent), the data loader, garbage collection; the
+// first gathers of a backward also wait for the last copy-out of the forward (_root_post_forward); a unit that is
+// reduced twice in one backward waits for its first all-reduce.
 
 #include "simulator/time/timeline.h"
 
@@ -163,7 +163,7 @@ class Timeline : Streams {
     on_compute(time, in_.launch, "optimizer");
   }
 
-  // Copy of a gather's output, for whoever gets its memory next.
+  // Copy of a gather's output, for the next owner of its memory.
   struct CopyOut {
     Seconds end{0};
     int event = -1;
@@ -200,7 +200,7 @@ class Timeline : Streams {
     freed_.pop_front();
   }
 
-  // For a unit that is still gathered. With CPU offload its shard is copied all the same, one unit ahead.
+  // For a unit that is still gathered. With CPU offload its shard is copied anyway, one unit ahead.
   void pass_unshard(const Instruction& step) {
     if (in_.limits_gathers) limit_gathers();
     if (!in_.copies_kept) return;
@@ -229,7 +229,7 @@ class Timeline : Streams {
       return expose(reduced.end, reduced.slot, reduced.event);
     }
     if (step.buffer != BufferKind::AllGatherOutput) return;
-    // Its memory goes to gathers that come after the copy-out.
+    // Its memory goes to gathers after the copy-out.
     if (main_->kind == InstructionKind::WaitForUnshard) gate_ = copied_out(step);
     if (main_->kind == InstructionKind::LeaveRoot) gate_after_root_ = copied_out(step);
   }
@@ -321,7 +321,7 @@ class Timeline : Streams {
     expose(communicator_, slot, record(Stream::AllReduce, "buffers", start, communicator_, {compute_event_}));
   }
 
-  // The update is over when all have it.
+  // The update is over when all ranks have it.
   void gather_parameters() {
     const std::size_t slot = new_collective();
     cpu_ += in_.launch;
@@ -330,7 +330,7 @@ class Timeline : Streams {
     expose(communicator_, slot, record(Stream::AllGather, "parameters", start, communicator_, {compute_event_}));
   }
 
-  // SimpleFSDP: a collective on what has just been computed, for which whoever computes waits.
+  // SimpleFSDP: a collective on the latest result, for which compute waits.
   void wait_for(Stream stream, const std::string& name, Seconds duration, const StreamPayload& payload) {
     const std::size_t slot = new_collective();
     cpu_ += in_.launch;
@@ -361,7 +361,7 @@ class Timeline : Streams {
              payload(CollectiveKind::ReduceScatter, bucket.dtype, bucket.bytes(), step.ranks));
   }
 
-  // A gather of ZeRO-3: nothing is copied in but the rank's own part.
+  // A gather of ZeRO-3: only the rank's own part is copied in.
   void fetch(const Instruction& step) {
     const FetchTimes& times = (*in_.fetches)[step.group];
     cpu_ += 2 * in_.launch;
@@ -429,17 +429,17 @@ class Timeline : Streams {
     has_reduce_ = false;
   }
 
-  std::deque<Seconds> freed_;             // Units that the CPU has not waited for, with its limit of gathers.
+  std::deque<Seconds> freed_;             // Freed units that the CPU has not waited for, with its limit of gathers.
   std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
   std::vector<std::size_t> gather_slot_;  // [num units]
   Seconds copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};
-  Seconds gathers_{0};  // Time of the communicator of gathers, where reductions run apart.
+  Seconds gathers_{0};  // Time of the gathers' communicator, if reductions run apart.
   SharedWire wire_;
   Seconds reduced_{0};
   std::size_t reduce_slot_ = 0;
   std::size_t all_reduce_slot_ = 0;
   bool has_reduce_ = false;
-  std::vector<bool> has_accumulated_;  // [num units] Gradients of earlier micro-batches are kept unsharded.
+  std::vector<bool> has_accumulated_;  // [num units] True if unsharded gradients of earlier micro-batches are kept.
   int last_call_ = -1;
   struct Reduced {
     Seconds end{0};
@@ -447,14 +447,14 @@ class Timeline : Streams {
     int event = -1;
     int number = 0;  // Number of the bucket.
   };
-  std::vector<Reduced> buckets_;     // In this backward, so far.
+  std::vector<Reduced> buckets_;     // Those of this backward so far.
   std::vector<Reduced> reduced_of_;  // [num units] The last reduction of each.
-  // Places in the detail's events; -1: none, or one that took no time.
+  // Indices of the detail's events; -1 for none, or for one that took no time.
   std::vector<int> gather_event_;  // [num units]
   int reduce_event_ = -1, all_reduce_event_ = -1, to_host_event_ = -1;
-  CopyOut passed_;                          // The last copy of what was gathered already.
+  CopyOut passed_;                          // The last copy for an already gathered unit.
   CopyOut gate_;                            // Copies into the next gather come after it,
-  std::optional<CopyOut> gate_after_root_;  // and from the next copy-out on after this one.
+  std::optional<CopyOut> gate_after_root_;  // and after this one from the next copy-out on.
   std::vector<CopyOut> copied_out_;         // [num units, slots]
   struct Fetched {
     Seconds end{0};
@@ -462,7 +462,8 @@ class Timeline : Streams {
     int event = -1;
   };
   std::vector<Fetched> fetched_;                         // [groups]
-  int last_gather_event_ = -1, last_reduce_event_ = -1;  // On the communicator, when it was the last one.
+  int last_gather_event_ = -1, last_reduce_event_ = -1;  // The latest event on the communicator, if it was of that
+                                                         // kind.
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-// Lays a schedule out in time over FSDP2's streams. timeline.cpp says who waits for whom.
+// Lays a schedule out in time over FSDP2's streams. timeline.cpp explains the waits.
 
 #include <array>
 #include <vector>
@@ -24,15 +24,15 @@ struct CallTimes {
   std::vector<Seconds> cpu_backward;  ///< [num ops + 1]
   Seconds recompute{0};
   Seconds cpu_recompute{0};
-  std::vector<std::string> not_measured;  ///< Ops of which a measured machine has no time, each once.
+  std::vector<std::string> not_measured;  ///< Ops without a measured time on a measured machine, each once.
 };
 
-/// `works` [num ops]: their names, by which measured times are found; empty: there are none.
+/// `works` [num ops]: the names of the measured times; empty without measurements.
 CallTimes call_times(const Tape& tape, const ComputeCosts& costs, const std::vector<NamedWork>& works = {});
 
 /// Durations of one unit's collectives and copies.
 struct UnitTimes {
-  Seconds copy_in{0};  ///< Shards into the all-gather's buffer, cast on the way; from the host with offload.
+  Seconds copy_in{0};  ///< Copies shards into the all-gather's buffer, with a cast; from the host with offload.
   Seconds all_gather{0};
   Seconds small_gather{0};  ///< From the smaller group of an integer reshard_after_forward.
   Seconds copy_out{0};
@@ -52,13 +52,13 @@ struct UnitTimes {
 struct BucketTimes {
   Seconds copy{0};  ///< Gradients into the bucket, divided by the number of ranks.
   Seconds all_reduce{0};
-  Seconds copy_back{0};  ///< Sums into the gradients; none where those are views.
+  Seconds copy_back{0};  ///< Sums into the gradients; 0 if those are views.
   int num_gradients = 0;
-  Seconds reduce_scatter{0};  ///< SimpleFSDP, after the all-reduce, or in its place.
+  Seconds reduce_scatter{0};  ///< SimpleFSDP, after the all-reduce, or instead of it.
 };
 
-/// ZeRO's work in a step beside the optimizer's own: whether gradients overflow, and the all-gather of the
-/// updated parts.
+/// ZeRO's work in a step beside the optimizer's own: the overflow check of gradients, and the all-gather of the updated
+/// parts.
 struct ZeroTimes {
   Seconds check_overflow{0};
   Seconds gather_parameters{0};
@@ -68,7 +68,7 @@ struct ZeroTimes {
 struct FetchTimes {
   Bytes payload;
   Dtype dtype = Dtype::Float32;
-  Seconds all_gather{0};        ///< With what is done to the rank's part before.
+  Seconds all_gather{0};        ///< Includes the work on the rank's part before it.
   std::int64_t num_scales = 0;  ///< Quantized: fp32 scales, gathered after it,
   Seconds scales{0};            ///< in this time.
   Seconds copy_out{0};
@@ -86,19 +86,19 @@ struct TimelineInput {
   Seconds sync_buffers{0};
   Seconds used_map{0};  ///< All-reduce of DDP's map of used parameters.
   ZeroTimes zero;
-  bool overlaps_buckets = true;  ///< False: the backward waits for each reduction of a bucket (ZeRO).
+  bool overlaps_buckets = true;  ///< False if the backward waits for each reduction of a bucket (ZeRO).
   Seconds optimizer{0};
   Seconds clip{0};
   Seconds launch{6e-6};
-  /// [num instructions] Of a CPU that was measured: what the computing thread does in each beside ops. Null: streams
-  /// do it, and the times of units say how long it takes.
+  /// [num instructions] For a measured CPU: the computing thread's work in each instruction beside ops. If null,
+  /// streams do it, and the times of units include it.
   const std::vector<Seconds>* on_host = nullptr;
-  /// [kind] What computing loses while a collective runs beside it, of the collective's time: of all-gathers,
-  /// reduce-scatters and all-reduces.
+  /// [kind] The fraction of a collective's time that compute loses beside it: for all-gathers, reduce-scatters and
+  /// all-reduces.
   std::array<double, 3> compute_shares = {};
   bool limits_gathers = false;  ///< FSDP1's limit_all_gathers.
-  bool reduces_apart = false;   ///< Reduce-scatters have a communicator of their own.
-  bool copies_kept = false;     ///< FSDP1 with CPU offload: shards of what is still gathered, too.
+  bool reduces_apart = false;   ///< True if reduce-scatters have a communicator of their own.
+  bool copies_kept = false;     ///< FSDP1 with CPU offload: also copies the shards of units that are still gathered.
 };
 
 struct TimelineResult {
@@ -107,23 +107,23 @@ struct TimelineResult {
   Seconds exposed{0};
   Seconds optimizer{0};
   /// Per collective in issue order, aligned with the schedule's Unshard, ReduceGrads (two entries with an all-reduce),
-  /// SyncBuffers, ReduceBucket (two of SimpleFSDP, where it sums over copies and cuts), FetchParameters and
+  /// SyncBuffers, ReduceBucket (two for SimpleFSDP, if it sums over copies and shards), FetchParameters and
   /// GatherParameters.
   std::vector<Seconds> exposed_of_collective;
 };
 
-/// For pictures: the events with what they move and wait for, and when the compute stream is where.
+/// For charts: the events with their amounts and waits, and the position of the compute stream over time.
 struct TimelineDetail {
   struct Stretch {
     Seconds begin{0};
     Seconds end{0};
     Seconds recompute{0};  ///< The first part of a backward.
   };
-  std::vector<StreamEvent> events;    ///< In issue order: each after all that it waits for.
+  std::vector<StreamEvent> events;    ///< In issue order: each after everything that it waits for.
   std::vector<Stretch> instructions;  ///< [actions] On the compute stream.
 };
 
-/// `detail` is filled in when it is given.
+/// Fills in `detail` if given.
 TimelineResult lay_out(const TimelineInput& input, TimelineDetail* detail = nullptr);
 
 }  // namespace fsdp::simulator
