@@ -1,5 +1,5 @@
-// A step is a list of actions. The walk of the layout's kind of parameters runs their instructions; what each action
-// enters first, and what its kernels tell a queue of launches, is here.
+// A step is a list of actions. The walk of the layout's kind of parameters runs their instructions. This file has the
+// work at the start of each action, and reports its kernels to the launch queue.
 
 #include "simulator/memory/memory_walk.h"
 
@@ -139,7 +139,7 @@ class MemoryWalk<Sink>::Impl {
   CallWalk<Sink> calls_;
   OptimizerWalk<Sink> optimizer_;
   std::unique_ptr<StepWalk<Sink>> walk_;
-  std::array<const Schedule*, 2> next_steps_;  // Schedules of the next two steps; null: the steady one.
+  std::array<const Schedule*, 2> next_steps_;  // Schedules of the next two steps; nullptr for the steady one.
   bool first_is_loaded_ = false;
   bool enters_forward_ = false;  // True if the instruction before loaded inputs.
 };

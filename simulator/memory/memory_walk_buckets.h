@@ -2,9 +2,9 @@
 
 // The part of the memory walk for DDP's buckets.
 //
-//   construction   rank 0's parameters and buffers are sent in pieces of at least 250 MiB, each one flat copy unless it
+//   construction   rank 0 broadcasts parameters and buffers in pieces of at least 250 MiB, each one flat copy unless it
 //                  is a single tensor; then the buckets of the first step, one for each dtype
-//   Free           the buckets of all later reductions take the place of those of the first one
+//   Free           the buckets of all later reductions replace those of the first one
 //   SyncBuffers    buffers of one dtype in one flat copy
 //   ReduceBucket   nothing: gradients were copied into the bucket as they came, and the sum is formed in it
 //
@@ -145,7 +145,7 @@ class BucketWalk final : public StepWalk<Sink> {
     }
   }
 
-  int begin_ = 0;           // The number of the first bucket that is there; those of the first reduction come last.
+  int begin_ = 0;           // The number of the first existing bucket; those of the first reduction come last.
   bool has_begun_ = false;  // Collectives of the construction belong to no step.
 };
 

@@ -195,7 +195,7 @@ class CallWalk {
   }
 
  private:
-  // Where this backward begins.
+  // The start of this backward.
   int loss() const { return has_passes(model_) ? model_.passes[static_cast<std::size_t>(pass_)].loss : model_.loss; }
 
   bool is_a_loss(int value) const {

@@ -1,9 +1,9 @@
 #pragma once
 
-// What the instructions of a step allocate and free.
+// Allocations and frees of the instructions of a step.
 //
-// `StepWalk` does it for FSDP2. Each other way to keep parameters is a class that derives from it and has the
-// instructions that differ; memory_walk.cpp chooses one by the layout, and is the only place that does.
+// `StepWalk` has those of FSDP2. Each other way to store parameters is a derived class with the instructions that
+// differ. memory_walk.cpp chooses one by the layout, and is the only file that does.
 
 #include <cstdint>
 
@@ -15,7 +15,7 @@
 
 namespace fsdp::simulator {
 
-/// What all walks of a step share. Refers to its parts.
+/// The common parts of all walks of a step, by reference.
 template <class Sink>
 struct WalkParts {
   const WalkInput& in;
@@ -39,21 +39,21 @@ class StepWalk {
   StepWalk& operator=(const StepWalk&) = delete;
   virtual ~StepWalk() = default;
 
-  /// The parameters come into being, and are wrapped.
+  /// Makes and wraps the parameters.
   virtual void initialize() { optimizer_.initialize(); }
   /// The state of a run after its first steps.
   virtual void make_states() { optimizer_.make_states_once(); }
 
-  /// A step begins that runs this schedule.
+  /// Starts a step with this schedule.
   virtual void begin_step(const Schedule& schedule) { (void)schedule; }
   /// The first instruction after an input.
   virtual void enter_forward() {}
   /// Before the frees of a ReduceGrads.
   virtual void enter_reduce(const Instruction& step) { units_.add_to_accumulated(step); }
-  /// An instruction that is no Free, and a Free.
+  /// Any instruction but Free, and a Free.
   virtual void run(const Instruction& step);
   virtual void free(const Instruction& step) { units_.free(step); }
-  /// The computation was given so many kernels.
+  /// Counts kernels on the compute stream.
   virtual void launch(std::int64_t kernels) { (void)kernels; }
 
  protected:

@@ -1,12 +1,12 @@
 #pragma once
 
-// What DeepSpeed's optimizers of ZeRO share in the memory walk: the buffer in which gradients are reduced, norms in
-// fp64, the gradients of what is updated in one piece, and the order of a step.
+// The common parts of DeepSpeed's ZeRO optimizers in the memory walk: the buffer in which gradients are reduced, norms
+// in fp64, the updated gradients in one piece, and the order of a step.
 //
-//   Backward      the loss is divided by the number of micro-batches, and scaled by 1
-//   ReduceBucket  a gradient is copied into the bucket as it comes; one without a place has the bucket reduced first
+//   Backward      divides the loss by the number of micro-batches, and scales it by 1
+//   ReduceBucket  copies a gradient into the bucket as it comes; if it does not fit, the bucket is reduced first
 //   ClipGradNorm  gradients in fp64, one after the other
-//   OptimizerStep gradients in one piece, the same in the dtype of what is updated if it is another
+//   OptimizerStep gradients in one piece, and the same in the dtype of the update if that differs
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py, stage3.py, engine.py (backward), DeepSpeed 0.19.8.
 
@@ -41,7 +41,7 @@ class ZeroEngineWalk : public StepWalk<Sink> {
         begin_backward(step);
         break;
       case InstructionKind::ReduceBucket:
-        // Else a gradient had to make room for another one. After the backward its first gradient is gone.
+        // Otherwise a gradient had to make room for another one. After the backward, its first gradient is freed.
         if (step.bucket < next_bucket_) return;
         calls_.end_hooks();
         calls_.drop_loss_gradient();
@@ -77,16 +77,16 @@ class ZeroEngineWalk : public StepWalk<Sink> {
 
   /// The gradients of this backward are reduced.
   virtual void prepare_reduce(const Instruction& step) = 0;
-  /// The backward is over, and a bucket has room left.
+  /// The backward is over, and reduces the last, partial bucket.
   virtual void reduce_rest(const Instruction& step) = 0;
   virtual void reduce_bucket() = 0;
-  /// A gradient has its place in the bucket.
+  /// Copies a gradient into the bucket.
   virtual void copy_into_bucket(int p) = 0;
   /// All buckets of a backward are reduced.
   virtual void finish_reduce() = 0;
   virtual void check_overflow() = 0;
   virtual void clip() = 0;
-  /// The same with offload, where norms were taken as gradients went to the host.
+  /// The same with offload, which takes norms while it sends gradients to the host.
   virtual void sum_norms() = 0;
   virtual void update() = 0;
   virtual void gather(const Instruction& step) = 0;
@@ -105,7 +105,7 @@ class ZeroEngineWalk : public StepWalk<Sink> {
   SingleTensor new_norm() const { return is_other_norm_ ? SingleTensor::ZeroNorm : SingleTensor::ZeroNewNorm; }
 
   StreamOrder& order() { return held_.order(); }
-  // Streams matter to nobody else.
+  // Streams matter only then.
   bool keeps_order() const { return overlaps() && held_.are_held(); }
 
   void alloc(SingleTensor what, std::int64_t bytes, MemoryCategory category,
@@ -137,8 +137,8 @@ class ZeroEngineWalk : public StepWalk<Sink> {
     drop(SingleTensor::ZeroLossPart);
   }
 
-  // A gradient is complete. An op hands several out in an order of its own: one that belongs into a later bucket waits
-  // for the others.
+  // A gradient is complete. An op makes several in an order of its own: one that belongs into a later bucket waits for
+  // the others.
   void put(int p) {
     waiting_.push_back(p);
     const auto may_go = [&](int other) { return bucket_of_[other] == open_bucket(); };
@@ -159,7 +159,7 @@ class ZeroEngineWalk : public StepWalk<Sink> {
     return in_.layout->buckets[static_cast<std::size_t>(next_bucket_++)];
   }
 
-  // Norm of one gradient, which stays; one number of those that were taken.
+  // The norm of one gradient, which stays as one number.
   void take_norm(int p, std::int64_t elements) {
     alloc(SingleTensor::ZeroNormInput, kNormSize * elements, MemoryCategory::Temp);
     alloc(ParameterTensor::OptimizerTemp, p, kNormSize, MemoryCategory::Temp);
@@ -179,14 +179,14 @@ class ZeroEngineWalk : public StepWalk<Sink> {
     for (const int p : norms_) drop(ParameterTensor::OptimizerTemp, p);
     norms_.clear();
   }
-  // The engine has kept the norm of the step before.
+  // The engine keeps the norm of the step before.
   void drop_last_norm() {
     is_other_norm_ = !is_other_norm_;
     if (std::exchange(has_norm_, true)) drop(new_norm());
   }
 
-  // The gradients of so many elements that are updated, in one piece if they are several, and cast. It stays as
-  // ZeroGrad32, unless it is the only one and of that dtype.
+  // The updated gradients of `elements`: in one piece if there are several, and cast. The result stays as ZeroGrad32,
+  // unless it is a single gradient of that dtype.
   void join_gradients(std::int64_t elements, bool are_several) {
     const SingleTensor flat = casts() ? SingleTensor::ZeroGrad : SingleTensor::ZeroGrad32;
     if (are_several) alloc(flat, elements * element_size(), MemoryCategory::ShardedGrad);
@@ -195,8 +195,8 @@ class ZeroEngineWalk : public StepWalk<Sink> {
   }
 
   HeldFrees<Sink> held_{sink_};
-  std::vector<int> bucket_of_;  // [num parameters] -1: no gradient comes.
-  std::vector<int> norms_;      // Parameters whose gradients' norms are there, with offload.
+  std::vector<int> bucket_of_;  // [num parameters] -1 if no gradient comes.
+  std::vector<int> norms_;      // Parameters whose gradients' norms exist, with offload.
   int next_bucket_ = 0;
   int micro_batch_ = 0;
   bool has_states_ = false;

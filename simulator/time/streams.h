@@ -1,7 +1,7 @@
 #pragma once
 
-// The clocks of a timeline that know no instruction: the CPU that issues, the stream that computes, the collectives
-// that it waits for, and the events that a picture shows. timeline.cpp says what each instruction puts on them.
+// The clocks of a timeline, independent of instructions: the CPU that issues, the stream that computes, the collectives
+// that it waits for, and the events of a chart. timeline.cpp puts each instruction on them.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,7 +34,7 @@ class Streams {
     on_compute(share * collective, Seconds(0), "beside a collective");
   }
 
-  // On a CPU who computes has issued it, and no more.
+  // On a CPU the computing thread issues its own work.
   void keep_pace() {
     if (in_.on_host != nullptr) cpu_ = compute_;
   }
@@ -93,7 +93,7 @@ class Streams {
     if (event >= 0) compute_waits_.push_back(event);
   }
 
-  // It waits for a collective until then.
+  // The compute stream waits for a collective until then.
   void expose(Seconds until, std::size_t slot, int event) {
     wait_for_event(event);
     if (until <= compute_) return;
@@ -114,11 +114,11 @@ class Streams {
   }
 
   const TimelineInput& in_;
-  TimelineDetail* detail_;             // Or none.
-  const Instruction* main_ = nullptr;  // Instruction of the action at work.
+  TimelineDetail* detail_;             // May be nullptr.
+  const Instruction* main_ = nullptr;  // The current action's instruction.
   TimelineResult result_;
   Seconds cpu_{0}, compute_{0};
-  int compute_event_ = -1;  // The last one; -1: none, or one that took no time.
+  int compute_event_ = -1;  // The last one; -1 for none, or for one that took no time.
 
  private:
   std::vector<int> compute_waits_;
