@@ -239,7 +239,7 @@ class TrafficCounter {
     send(step, step.ranks, {.kind = CollectiveKind::AllReduce, .dtype = dtype, .elements = 1, .reduce_op = op});
   }
 
-  // What each rank has updated of one buffer.
+  // The updated part of one buffer on each rank.
   void gather_parts(const Instruction& step) {
     const ZeroBuffer& buffer = layout().zero;
     send(step, step.ranks, {.kind = CollectiveKind::AllGather, .dtype = buffer.dtype, .elements = buffer.elements},
@@ -334,7 +334,7 @@ class TrafficCounter {
     report_.collectives.push_back(std::move(collective));
   }
 
-  // NCCL makes one ring for each GPU of a node to leave it by, so that each sends one part in so many over the network.
+  // NCCL makes one ring that leaves the node at each of its GPUs, so each GPU sends an equal part over the network.
   std::int64_t ranks_per_exit(const RankGroup& ranks) const {
     const std::int64_t per_node = prepared_.cluster->gpus_per_node;
     const std::int64_t stride = layout().mesh.stride(ranks);

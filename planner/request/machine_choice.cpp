@@ -5,7 +5,7 @@
 // step. Therefore we compare them by the sample:
 //
 //   time   step / samples
-//   cost   GPUs x step / samples, in GPU-seconds, or times what the GPU costs
+//   cost   GPUs x step / samples, in GPU-seconds, or times the price of the GPU
 //
 // Equal ones are in the order in which they were given, the smallest number of GPUs first.
 //
@@ -67,7 +67,6 @@ Errors refuse(ComparedMachine& machine, const Errors& errors) {
   return {};
 }
 
-/// The choices that name each machine.
 std::vector<PlanChoices> changes_of(const MachineRange& range) {
   std::vector<PlanChoices> changes;
   for (const std::optional<std::string>& gpu : or_left_open(range.gpu_names)) {

@@ -55,7 +55,6 @@ bool looks_inside_blocks(const Space& space, const Model& model, const Cluster& 
   return gathered >= cluster.gpu.usable_memory.value.count() / space.parts_from;
 }
 
-/// The ways to wrap the blocks.
 std::vector<Wrap> block_wraps(const Space& space, const Model& model, const Cluster& cluster,
                               const Wrappables& wrappables) {
   if (space.wrap) return {*space.wrap};

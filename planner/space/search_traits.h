@@ -1,6 +1,6 @@
 #pragma once
 
-// What a search may vary for a framework, and the proven laws of its plans: one row for each framework.
+// The variations that a search may try for a framework, and the proven laws of its plans: one row for each framework.
 
 #include <array>
 

@@ -265,7 +265,6 @@ class CallWalk {
   }
   bool is_cast(int value) const { return !cast_of_value_.empty() && cast_of_value_[value] >= 0; }
 
-  // The storage of a call's input.
   int storage_of_input(const Call& call, int input) const {
     const int value = call.inputs[input];
     return call.module >= 0 && is_cast(value) ? cast_of_value_[value] : storage_of_value_[value];

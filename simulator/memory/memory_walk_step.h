@@ -44,7 +44,6 @@ class StepWalk {
   /// The state of a run after its first steps.
   virtual void make_states() { optimizer_.make_states_once(); }
 
-  /// Starts a step with this schedule.
   virtual void begin_step(const Schedule& schedule) { (void)schedule; }
   /// The first instruction after an input.
   virtual void enter_forward() {}

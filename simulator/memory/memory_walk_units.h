@@ -194,7 +194,7 @@ class UnitWalk {
   struct Alike {
     int first = 0;  // An index of Model::parameters: its tensor stands for all.
     std::int64_t count = 0;
-    std::int64_t bytes = 0;  // Bytes of each.
+    std::int64_t bytes = 0;
   };
   struct UnitState {
     std::vector<Alike> unsharded_alike;  // Empty if not computed yet, or not needed.
