@@ -146,20 +146,19 @@ std::optional<int> read_looks(const QString& theme, const QString& size, Asked& 
 std::optional<int> read_command_line(Asked& asked) {
   QCommandLineParser parser;
   parser.setApplicationDescription(
-      "See what FSDP training of a model costs, and what a change would change.\n"
-      "Options of fsdp-plan about the model, the GPUs and the plan are taken, too:\n\n"
-      "  fsdp-plan-gui qwen3_tts --gpus 4 --mem 16G");
+      "See what FSDP training of a model costs, and what a change would change.\nOptions of fsdp-plan for the model, "
+      "the GPUs and the plan work here, too:\n\n  fsdp-plan-gui qwen3_tts --gpus 4 --mem 16G");
   parser.addHelpOption();
   parser.addVersionOption();
   parser.addPositionalArgument("FILE", "Model, plan or project to open, or the name of a shipped model", "[FILE]");
-  const QCommandLineOption objective("objective", "What makes a plan the best: time, memory or tokens", "name");
+  const QCommandLineOption objective("objective", "The goal of the search: time, memory or tokens", "name");
   const QCommandLineOption screenshot("screenshot", "Write a picture of the window to <file> and end", "file");
   const QCommandLineOption theme("theme", "light, dark or system", "name");
   const QCommandLineOption scale("scale", "Pixels for each point, such as 2", "factor", "1");
   const QCommandLineOption size("size", "Size of the window, such as 1360x860", "WxH", "1360x860");
-  const QCommandLineOption view("view", "What to show in front: plans, peak, step-by-step, ...", "name");
+  const QCommandLineOption view("view", "The view to show: plans, peak, step-by-step, ...", "name");
   const QCommandLineOption measured("measured", "Lay a report, a trace or a memory snapshot over it", "file");
-  const QCommandLineOption baseline("baseline", "Compare with what <file> answers", "file");
+  const QCommandLineOption baseline("baseline", "Compare with the answer of <file>", "file");
   const QCommandLineOption searching("searching", "In a picture: as soon as there is a first answer");
   const QCommandLineOption palette("palette", "In a picture: at most 256 colors");
   parser.addOptions({objective, screenshot, theme, scale, size, view, measured, baseline, searching, palette});

@@ -352,7 +352,7 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   if (prepared.layout.gathers_each_read) {
     lines.push_back(fmt::format(
         "SimpleFSDP of torchtitan {} without torch.compile: each read of a parameter gathers it, each gradient is "
-        "reduced by itself, and computing waits for both. What DTensor takes of the CPU for each read is not timed.",
+        "reduced by itself, and computing waits for both. DTensor's CPU time for each read is not timed.",
         kTorchtitanVersion));
   }
   if (prepared.layout.updates_parts()) {
@@ -370,9 +370,8 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   if (std::string line = assumption_about_states(prepared.plan); !line.empty()) lines.push_back(std::move(line));
   if (is_ddp && ranks.world_size() > 1) {
     lines.emplace_back(
-        "DDP's first step all-reduces all gradients in one piece behind the backward; the times are those of every "
-        "later "
-        "step.");
+        "DDP's first step all-reduces all gradients in one piece after the backward; the times are those of every "
+        "later step.");
   }
   if (std::string line = assumption_about_nodes(*prepared.cluster); !line.empty()) lines.push_back(std::move(line));
   add_measured(prepared, lines);

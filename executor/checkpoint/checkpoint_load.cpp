@@ -67,7 +67,7 @@ void check_model(const CheckpointIndex& index, const Model& model, const std::st
   const std::string fingerprint = fingerprint_of(model);
   if (index.model_fingerprint == fingerprint) return;
   if (index.model.empty() || index.model_fingerprint.empty()) {
-    errors.push_back({folder, "The index does not say of which model the checkpoint is.",
+    errors.push_back({folder, "The index does not name the checkpoint's model.",
                       fmt::format("Convert it again with --plan, or begin with its parameters alone: --weights {}/{}",
                                   folder, kCheckpointModel)});
     return;

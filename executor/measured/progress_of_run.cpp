@@ -41,7 +41,7 @@ Result<void> check_losses(const std::vector<double>& losses, double own, std::in
   return failure(fmt::format("rank {}: step {}", rank, number),
                  std::isfinite(own) ? fmt::format("The loss of rank {} is NaN or infinite.", fmt::join(ranks, ", "))
                                     : fmt::format("The loss is {}.", own),
-                 "Nothing of this step is kept. --nonfinite-loss continue ignores it.");
+                 "This step is discarded. --nonfinite-loss continue ignores it.");
 }
 
 }  // namespace

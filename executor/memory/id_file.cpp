@@ -101,7 +101,7 @@ Result<std::shared_ptr<const IdFile>> IdFile::open(const std::string& path, cons
                    fmt::format("It has {} bytes of ids, which is no whole number of {}, {} bytes each.", bytes,
                                type->name, type->bytes),
                    is_numpy ? "It was cut off: write it again."
-                            : "Say with --token-dtype what its ids are, or write it again if it was cut off.");
+                            : "Give its ids' type with --token-dtype, or write it again if it was cut off.");
   }
   return file;
 }

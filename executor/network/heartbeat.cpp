@@ -67,7 +67,7 @@ std::optional<Loss> read_loss(std::string_view text, int world_size) {
 }
 
 std::string words_of(const Loss& loss) {
-  if (loss.cause == Cause::Failed) return fmt::format("rank {} has failed, and says why in its own output", loss.rank);
+  if (loss.cause == Cause::Failed) return fmt::format("rank {} has failed; its own output has the reason", loss.rank);
   return fmt::format("rank {} has given no sign of life for {:.1f} s", loss.rank,
                      std::chrono::duration<double>(milliseconds(loss.silent_ms)).count());
 }

@@ -108,7 +108,7 @@ Result<Launch> read_launch() {
   }
   if (launch.world_size > 1 && launch.store_file.empty() &&
       (launch.master_address.empty() || launch.master_port == 0)) {
-    errors.push_back({"MASTER_ADDR, MASTER_PORT", "They tell the ranks where to meet, and are not set.",
+    errors.push_back({"MASTER_ADDR, MASTER_PORT", "They name the ranks' meeting place, and are not set.",
                       "mpirun: -x MASTER_ADDR -x MASTER_PORT."});
   }
   // A single rank meets nobody, at any port.

@@ -176,8 +176,8 @@ std::string why_unreached(const std::string& host, int port) {
     const int now = tried(*each);
     if (now == 0) {
       return fmt::format(
-          "what answers at {} port {} is not the store of rank 0. Is the port taken? Set MASTER_PORT to "
-          "another, on all ranks",
+          "the process at {} port {} is not the store of rank 0. Is the port taken? Set MASTER_PORT to another, on all "
+          "ranks",
           host, port);
     }
     if (reason != ECONNREFUSED) reason = now;

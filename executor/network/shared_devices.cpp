@@ -29,7 +29,7 @@ std::string to_text(const DeviceIdentity& device) {
 DeviceIdentity from_text(const std::string& text) {
   const std::size_t first = text.find('\n');
   const std::size_t second = first == std::string::npos ? first : text.find('\n', first + 1);
-  if (second == std::string::npos) throw CollectiveFailure("what a rank reports about its GPU cannot be read");
+  if (second == std::string::npos) throw CollectiveFailure("a rank's report about its GPU cannot be read");
   return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
 }
 

@@ -210,8 +210,8 @@ std::string StoreDoor::put_out_others(const std::set<std::string>& ends) {
   }
   if (came <= ends.size()) return {};
   return fmt::format(
-      "{} connections to the store at port {} are not of this run, and which ones cannot be told, because addresses "
-      "are translated on the way. Let a firewall keep others out",
+      "{} connections to the store at port {} are not of this run, and which ones is unknown, because addresses are "
+      "translated on the way. Let a firewall keep others out",
       came - ends.size(), state_->port);
 }
 

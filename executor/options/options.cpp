@@ -81,7 +81,7 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
                  "Write this rank's measurements as JSON; {rank} in the name is its number");
   app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");
   app.add_option("--save-logits", options.logits,
-                 "Write what the cross entropies of the first step are of, as safetensors (rank 0)");
+                 "Write the inputs of the first step's cross entropies, as safetensors (rank 0)");
   app.add_option("--chrome-trace,--trace", options.trace,
                  "Write the last step as a Chrome trace, for Perfetto and HTA; {rank} as above");
   app.add_option("--allocation-trace", options.allocations, "Write every allocation of the last step");
@@ -95,8 +95,7 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--heartbeat", texts.heartbeat_seconds,
                  "With --device cuda: seconds without a heartbeat after which a rank counts as lost (30)")
       ->check(number_between(kLeastTimeout, kMostTimeout, true));
-  app.add_option("--nonfinite-loss", texts.nonfinite,
-                 "What to do when a loss is NaN or infinite: stop or continue (stop)")
+  app.add_option("--nonfinite-loss", texts.nonfinite, "Action if a loss is NaN or infinite: stop or continue (stop)")
       ->check(CLI::IsMember({"stop", "continue"}));
   app.add_option("--mem", texts.memory, "Limit on the bytes of this rank's tensors, such as 2G");
   app.add_option("--threads", options.threads, "Threads of a rank")->check(CLI::Range(1, 1024));

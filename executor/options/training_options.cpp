@@ -81,7 +81,7 @@ void describe_training_options(CLI::App& app, TrainingOptions& options) {
   app.add_option("--shuffle", values.shuffle_seed, "Shuffle the samples of --tokens in each epoch, from this seed")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
   app.add_option("--document-end", values.document_end,
-                 "Id of the end-of-document token: what follows it is not predicted")
+                 "Id of the end-of-document token: the next one is not predicted")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   add_choice(app, "--accumulation", values.accumulation, kAccumulationTable,
              "How gradients of micro-batches are combined: mean, as with (loss / N).backward(), or sum (mean)");

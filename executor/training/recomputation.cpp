@@ -106,7 +106,7 @@ void Recomputation::fill(const at::Tensor& tensor) {
 
 at::Tensor Recomputation::take(Place& place) {
   if (!std::exchange(has_run_, true)) run();
-  TORCH_CHECK(place.tensor.defined(), "What was recomputed is asked for twice.");
+  TORCH_CHECK(place.tensor.defined(), "A recomputed tensor is requested twice.");
   return std::exchange(place.tensor, {});
 }
 

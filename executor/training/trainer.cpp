@@ -172,7 +172,7 @@ at::Tensor Trainer::whole(int parameter) {
   RunningUnit& unit = *units_[layout_.unit_of_parameter[parameter]];
   const ParameterState& state = unit.parameter(parameter);
   if (!unit.is_whole() || !is_resident(state.whole)) {
-    throw ScheduleBroken(fmt::format("{} is asked for while its unit is sharded", state.parameter->name));
+    throw ScheduleBroken(fmt::format("{} is requested while its unit is sharded", state.parameter->name));
   }
   return state.whole;
 }

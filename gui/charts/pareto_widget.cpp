@@ -32,7 +32,7 @@ ParetoWidget::ParetoWidget(QWidget* parent) : PlotWidget(nullptr, parent) {
          "one; the table of this chart has the same figures."));
   search_ = new QPushButton(tr("Search for other plans"), this);
   search_->setObjectName("search_plans");
-  search_->setToolTip(tr("Look for the best plan under what is set now; Undo brings this one back"));
+  search_->setToolTip(tr("Look for the best plan with these settings; Undo brings this one back"));
   search_->hide();
   connect(search_, &QPushButton::clicked, this, &ParetoWidget::search_wanted);
 }

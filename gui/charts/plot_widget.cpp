@@ -106,19 +106,19 @@ void PlotWidget::make_actions() {
              [this, middle] { range().zoom(kKeyZoom, middle()); });
   add_action(tr("Zoom out"), tr("Zoom out at the pointer"), {Qt::Key_S, Qt::Key_Minus},
              [this, middle] { range().zoom(1 / kKeyZoom, middle()); });
-  add_action(tr("Move left"), tr("Show what is earlier"), {Qt::Key_A},
+  add_action(tr("Move left"), tr("Show earlier times"), {Qt::Key_A},
              [this] { range().pan(-kKeyPan * range().visible().width()); });
-  add_action(tr("Move right"), tr("Show what is later"), {Qt::Key_D},
+  add_action(tr("Move right"), tr("Show later times"), {Qt::Key_D},
              [this] { range().pan(kKeyPan * range().visible().width()); });
   add_action(tr("Zoom to selection"), tr("Show the selected range only"), {Qt::Key_Z},
              [this] { range().show_selection(); });
-  add_action(tr("Fit item"), tr("Show what is under the pointer only"), {Qt::Key_F}, [this, middle] {
+  add_action(tr("Fit item"), tr("Show only the part under the pointer"), {Qt::Key_F}, [this, middle] {
     const ValueRange item = item_at(middle());
     const double margin = item.width() * 0.1;
     if (item.width() > 0) range().show({item.begin - margin, item.end + margin});
   });
   add_action(tr("Show all"), tr("Show all of it"), {Qt::Key_0, Qt::Key_Home}, [this] { range().show_all(); });
-  add_action(tr("Undo zoom"), tr("Show what was visible before"), {Qt::Key_Backspace}, [this] { range().undo(); });
+  add_action(tr("Undo zoom"), tr("Show the previous view"), {Qt::Key_Backspace}, [this] { range().undo(); });
 }
 
 ChartAxis PlotWidget::time_axis(const QRectF& plot) const {

@@ -41,7 +41,7 @@ RecordedChart::RecordedChart(QWidget* parent) : QWidget(parent) {
   setFocusPolicy(Qt::StrongFocus);
   setAccessibleName(tr("Recorded memory"));
   setAccessibleDescription(
-      tr("What was alive and reserved, over allocations and frees. The arrow keys choose another moment, P the peak."));
+      tr("Live and reserved memory, over allocations and frees. The arrow keys choose another moment, P the peak."));
 }
 
 void RecordedChart::show_memory(std::shared_ptr<const RecordedMemory> memory) {

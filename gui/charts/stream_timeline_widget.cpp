@@ -76,7 +76,7 @@ Work main_work(const LaneRun& run) {
 StreamTimelineWidget::StreamTimelineWidget(TimeRange* range, QWidget* parent) : PlotWidget(range, parent) {
   setAccessibleName(tr("Streams over one step"));
   setAccessibleDescription(
-      tr("What computes and what communicates when. Up and down choose a stream, left and right its next event, Enter "
+      tr("Computation and communication over time. Up and down choose a stream, left and right its next event, Enter "
          "shows what it waits for; the table of this chart has the same figures."));
 }
 

@@ -32,9 +32,9 @@ Result<Overlay> read_overlay(const std::string& path, const OverlayLimits& limit
   const std::size_t first = head.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string::npos && (head[first] == '{' || head[first] == '[');
   if (!is_json) {
-    return failure(path, "This is not a run report, trace or memory snapshot.",
-                   "A report is what --json prints, a trace what torch.profiler exports, a snapshot what "
-                   "torch.cuda.memory._dump_snapshot writes.");
+    return failure(
+        path, "This is not a run report, trace or memory snapshot.",
+        "--json prints a report, torch.profiler exports a trace, torch.cuda.memory._dump_snapshot writes a snapshot.");
   }
   if (!is_report(head)) return read_trace_overlay(path, limits, progress);
   return read_report_overlay(path);

@@ -342,7 +342,7 @@ Result<Overlay> read_trace_overlay(const std::string& path, const OverlayLimits&
     }
   }
   if (!scanner.has_found_events()) {
-    return failure(path, "The file has no \"traceEvents\".", "Give what torch.profiler or fsdp-plan export wrote.");
+    return failure(path, "The file has no \"traceEvents\".", "Give a file of torch.profiler or fsdp-plan export.");
   }
   return collector.finish(path);
 }

@@ -140,7 +140,7 @@ void ComparisonPanel::fill() {
     lines << measured.notes;
     heading_->setText(lines.join('\n'));
   } else {
-    heading_->setText(tr("Pin a baseline, or load what was measured, to see every difference here."));
+    heading_->setText(tr("Pin a baseline, or load a measurement, to see every difference here."));
   }
   const QString before = has_baseline ? tr("baseline") : tr("predicted");
   const QString after = has_baseline ? tr("current") : tr("measured");

@@ -134,7 +134,7 @@ void Control::build_choice(bool is_open, const std::vector<std::string>& choices
     names->setCompletionMode(QCompleter::PopupCompletion);
     names->setFilterMode(Qt::MatchContains);
     names->setCaseSensitivity(Qt::CaseInsensitive);
-    names->popup()->setAccessibleName(tr("Names that contain what is written"));
+    names->popup()->setAccessibleName(tr("Names that contain the typed text"));
     list_->setCompleter(names);
   }
   set_choices(choices);

@@ -75,7 +75,7 @@ PeakPanel::PeakPanel(QWidget* parent)
   view_->setSortingEnabled(true);
   view_->sortByColumn(kBytesColumn, Qt::DescendingOrder);
   view_->setItemDelegate(bars_);
-  view_->setAccessibleName(tr("What is live at this moment"));
+  view_->setAccessibleName(tr("Live tensors at this moment"));
   auto* top = new QHBoxLayout;
   top->addWidget(heading_, 1);
   top->addWidget(to_peak_, 0, Qt::AlignTop);

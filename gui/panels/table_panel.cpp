@@ -32,7 +32,7 @@ TablePanel::TablePanel(QWidget* parent) : QWidget(parent) {
   auto* copy = new QAction(tr("Copy"), this);
   copy->setShortcut(QKeySequence::Copy);
   copy->setShortcutContext(Qt::WidgetWithChildrenShortcut);
-  copy->setToolTip(tr("Copy what is selected, with tabs between the columns"));
+  copy->setToolTip(tr("Copy the selection, with tabs between the columns"));
   connect(copy, &QAction::triggered, this, &TablePanel::copy_selection);
   view_->addAction(copy);
   view_->setContextMenuPolicy(Qt::ActionsContextMenu);

@@ -103,7 +103,7 @@ QLayout* VerdictBar::make_figures() {
   peak_ = add_figure(*row, tr("Device peak"),
                      tr("Highest memory of the device: what the allocator reserves, and what "
                         "the process holds outside of it"));
-  headroom_ = add_figure(*row, tr("Headroom"), tr("What is left after the safety margin, or what is missing with it"));
+  headroom_ = add_figure(*row, tr("Headroom"), tr("Memory left after the safety margin, or missing with it"));
   step_ = add_figure(*row, tr("Step time"),
                      tr("One optimizer step, with all its micro-batches; in brackets the band in which it may lie"));
   exposed_ = add_figure(*row, tr("Exposed comm."), tr("Time in which the compute stream waits for communication"));
@@ -137,7 +137,7 @@ QLayout* VerdictBar::make_suggestions() {
   below->addWidget(suggestions_, 1);
   search_ = new QPushButton(tr("Search again"), this);
   search_->setObjectName("search_again");
-  search_->setToolTip(tr("Exactly this plan is predicted. Look for the best plan under what is set now"));
+  search_->setToolTip(tr("Exactly this plan is predicted. Look for the best plan with these settings"));
   connect(search_, &QPushButton::clicked, this, [this] { state_.set_kept(false); });
   below->addWidget(search_, 0, Qt::AlignTop);
   progress_text_ = new QLabel(this);
@@ -217,7 +217,7 @@ void VerdictBar::show_figures(const Snapshot& shown) {
                            : tr("Step time"));
   step_.value->setText(text_of(report.time.step) + band_text(report.time));
   const bool is_open = !report.time.without_cost.empty();
-  const QString most = is_open ? tr("nobody knows what, for no cost is known of %1")
+  const QString most = is_open ? tr("an unknown time, for no cost is known of %1")
                                      .arg(QString::fromStdString(report.time.without_cost.front()))
                                : text_of(report.time.high);
   step_.value->setToolTip(
@@ -292,9 +292,8 @@ void VerdictBar::show_state() {
                                                  : QStringLiteral("✗ DOES NOT FIT"));
   const bool is_stale = state_.is_stale() || !state_.errors().empty();
   set_text_color(*verdict_, is_stale ? theme_.text_weak : tight ? theme_.warn : fits ? theme_.good : theme_.bad);
-  const QString not_ready = shown->stage == Stage::Guess
-                                ? tr("A plain plan, until the search has found the best one")
-                                : tr("Of earlier inputs; the answer to the newest ones is not ready");
+  const QString not_ready = shown->stage == Stage::Guess ? tr("A plain plan, until the search has found the best one")
+                                                         : tr("The answer to earlier inputs; the newest is not ready");
   verdict_->setToolTip(is_stale ? not_ready : QString());
   for (const Figure& figure : figures()) {
     set_text_color(*figure.value, is_stale ? theme_.text_weak : theme_.text);

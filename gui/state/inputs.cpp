@@ -199,7 +199,7 @@ Result<Inputs> with_options(Inputs inputs, const GivenOptions& options) {
   for (const auto& [choice, written] : options.texts) {
     if (inputs.kept && is_about_plan(choice)) {
       errors.push_back(
-          {std::string(place_of(choice)), "A plan file says that by itself.", "Leave it out, or open the model."});
+          {std::string(place_of(choice)), "A plan file sets that by itself.", "Leave it out, or open the model."});
       continue;
     }
     if (const Result<void> read = render::read_choice(choice, written, inputs.choices); !read)

@@ -186,7 +186,7 @@ void MainWindow::build_plan_menu() {
              tr("Stop the search and keep what was found so far"), [this] { state_.cancel_search(); });
   menu.addSeparator();
   add_action(menu, "pin", tr("&Pin as baseline"), QKeySequence(Qt::CTRL | Qt::Key_B),
-             tr("Compare everything that follows with what is shown now"), [this] { state_.pin_baseline(); });
+             tr("Compare all later answers with the current one"), [this] { state_.pin_baseline(); });
   add_action(menu, "unpin", tr("&Remove baseline"), QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_B),
              tr("Compare with nothing"), [this] { state_.set_baseline(nullptr); });
 }
@@ -257,7 +257,7 @@ void MainWindow::show_keys() {
                                                      pareto_,
                                                      {{tr("Left or Right"), tr("Step from moment to moment")},
                                                       {tr("Shift+Drag"), tr("Move")},
-                                                      {tr("Return"), tr("Choose what is under the pointer")},
+                                                      {tr("Return"), tr("Choose the item under the pointer")},
                                                       {tr("Esc"), tr("Select nothing")}}},
                                                     {tr("Memory"), memory_},
                                                     {tr("Streams"), streams_},

@@ -80,7 +80,7 @@ void MainWindow::connect_charts() {
   });
   connect(&overlays_, &OverlayLoader::failed, this, [this](const Errors& errors) { state_.report_errors(errors); });
   connect(&overlays_, &OverlayLoader::progressed, this, [this](double share) {
-    statusBar()->showMessage(tr("Reading what was measured: %1 %").arg(share * 100, 0, 'f', 0));
+    statusBar()->showMessage(tr("Reading the measurement: %1 %").arg(share * 100, 0, 'f', 0));
   });
   connect(&state_, &AppState::measured_changed, this, [this] {
     place_overlay();

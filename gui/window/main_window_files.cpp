@@ -103,7 +103,7 @@ void MainWindow::load_measured(const QString& path) {
   measured_path_ = path;
   if (state_.has_model()) return overlays_.load(path);
   if (holds_pickle(path)) return open_recording(path);
-  start_->show_errors(tr("Open the plan that ran first: what was measured is laid over its prediction."));
+  start_->show_errors(tr("Open the plan that ran first: the measurement is laid over its prediction."));
 }
 
 void MainWindow::open_recording(const QString& path) {
@@ -239,7 +239,7 @@ void MainWindow::show_recent() {
 bool MainWindow::may_discard() {
   // Without a screen nobody could answer; the autosave has the work.
   if (!isWindowModified() || !isVisible()) return true;
-  const auto answer = QMessageBox::question(this, tr("Unsaved changes"), tr("Save what you have changed?"),
+  const auto answer = QMessageBox::question(this, tr("Unsaved changes"), tr("Save your changes?"),
                                             QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel);
   if (answer == QMessageBox::Cancel) return false;
   return answer == QMessageBox::Discard || save_project();

@@ -39,7 +39,7 @@ class EvaluationWatch:
         """Raises CaptureError if each step of several micro-batches has one."""
         if accumulation > 1 and self._is_in_each_step():
             raise CaptureError(
-                f"The script evaluates its model behind each step of {accumulation} micro-batches. What is captured is one micro-batch, which a plan "
+                f"The script evaluates its model after each step of {accumulation} micro-batches. The capture has one micro-batch, which a plan "
                 "plays several times. Leave the evaluation out for the capture, or let it come every few steps."
             )
 

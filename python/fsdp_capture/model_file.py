@@ -126,10 +126,10 @@ def _tapes_of(
             tapes[kind] = writer.run()
             why = _why_not_played(each, interfaces[kind], writer)
             if why and kind == base:
-                raise CaptureError(f"What was recorded in {kind[0]} cannot be played again: {why}.")
+                raise CaptureError(f"The recording in {kind[0]} cannot be played again: {why}.")
             if why:
                 way = "with its blocks checkpointed" if kind[1] else "as it is"
-                limits.append(f"What was recorded in {kind[0]} {way} cannot be played again ({why}), so there is no recording of that.")
+                limits.append(f"The recording in {kind[0]} {way} cannot be played again ({why}), so it is left out.")
                 break
             for what, size in writer.unclear.items():
                 unclear[what] = max(unclear.get(what, 0), size)
@@ -159,7 +159,7 @@ def _why_no_loss(recording: Recording) -> str:
         )
     return (
         "The tensor that the backward begins with was not made in the recorded step. Let each backward begin with a loss that was computed "
-        "behind the optimizer's last step."
+        "after the optimizer's last step."
     )
 
 
@@ -285,7 +285,7 @@ class _Writer:
         for i, value in enumerate(self._interface.values):
             if value.key == key:
                 return i
-        raise CaptureError("The loss is not made in the forward of the model or behind it.")
+        raise CaptureError("The loss is not made in the forward of the model or after it.")
 
     def _value(self, key: Any) -> dict[str, Any]:
         if key not in self._base.number:

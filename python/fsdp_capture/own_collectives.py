@@ -36,5 +36,5 @@ class OwnCollectives:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(self.kinds).items()))
         return (
             f"In each micro-batch the script makes collectives of its own ({counts}; {self._bytes:,} bytes in all on {ranks} GPUs): a plan's "
-            "time has none of them, and on other numbers of GPUs what they give is of another size."
+            "time has none of them, and on other numbers of GPUs their results have another size."
         )

@@ -140,7 +140,7 @@ class Session:
     def note_compile(self) -> None:
         """The script would run compiled code here."""
         self._limits.append(
-            "The script's torch.compile is left out: plans are of the model as PyTorch runs it op by op. What a compiled one allocates is "
+            "The script's torch.compile is left out: plans are of the model as PyTorch runs it op by op. A compiled model's memory is "
             "not predicted; as a rule it is less. A compiled step of published runs takes between half and all of the time of such a one, "
             "so that the range of times begins at half."
         )
@@ -395,7 +395,7 @@ class Session:
         if accumulation > 1 and ranks > 1:
             self._limits.append(
                 f"The script makes {accumulation} micro-batches a step on {ranks} GPUs; on another number of them it may make others, "
-                "and then --accumulate says how many."
+                "and then --accumulate sets how many."
             )
         self._note_first_peak()
         own = self._own_collectives
@@ -477,7 +477,7 @@ class Session:
         except CaptureError as error:
             return self._fail(str(error), stop)
         except Exception as error:
-            return self._fail(_what_failed("What was recorded could not be put together", error), stop)
+            return self._fail(_what_failed("The recording could not be put together", error), stop)
         self._write(model)
         if stop:
             self._stop()

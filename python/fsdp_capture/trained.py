@@ -76,7 +76,7 @@ def refuse_sparse_gradients(modules: Any) -> None:
             raise CaptureError(
                 f'The gradient of "{name}" is sparse ({type(above).__name__} with sparse=True). FSDP2, FSDP1, ZeRO and DDP over NCCL reduce dense '
                 "gradients only, so there is no plan for it on several GPUs. Capture the script with sparse=False: plans then shard the "
-                "table and its gradient. fsdp-plan rehearse -- COMMAND says what the script takes as it is."
+                "table and its gradient. fsdp-plan rehearse -- COMMAND shows what the script needs as it is."
             )
 
 

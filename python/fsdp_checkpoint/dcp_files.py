@@ -187,7 +187,7 @@ def index_before(source: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
         return {}
     text = value_of(source, metadata, INDEX)
     if not isinstance(text, str):
-        raise NoCheckpoint(f"{source}: {INDEX} is not what to-dcp writes.")
+        raise NoCheckpoint(f"{source}: {INDEX} is not a file of to-dcp.")
     return json_object(text, f"{source}: {INDEX}")
 
 

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> None:
         problems.append("--device cpu: DeepSpeed and SimpleFSDP are run on GPUs here, where values do not count. Write "
                         "python -m fsdp_plan_runner.execute for a real run.")
     if arguments.results and plan.runtime_name != "pytorch-fsdp2":
-        problems.append("--results: FSDP2 alone is held against fsdp-exec. Write python -m fsdp_plan_runner.execute.")
+        problems.append("--results: only FSDP2 is compared with fsdp-exec. Write python -m fsdp_plan_runner.execute.")
     try:
         set_allocator(plan.allocator_settings, plan.runtime_version)
     except Refused as refused:
@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--save", default="", metavar="FOLDER",
                         help="with --results: write a checkpoint of torch.distributed.checkpoint at the end")
     parser.add_argument("--accumulation", choices=("mean", "sum"), default="mean",
-                        help="with --results: what the gradients of micro-batches become (mean)")
+                        help="with --results: how to combine the gradients of micro-batches (mean)")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="with --results (1e-4)")
     try:
         run(parser.parse_args())

@@ -157,13 +157,13 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=0, help=f"steps to train (those of the job, or {_DEFAULT_STEPS})")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (0)")
     parser.add_argument("--lr", type=float, default=1e-4, help="learning rate (1e-4)")
-    parser.add_argument("--accumulation", choices=("mean", "sum"), default="mean", help="what gradients of micro-batches become (mean)")
+    parser.add_argument("--accumulation", choices=("mean", "sum"), default="mean", help="how to combine gradients of micro-batches (mean)")
     parser.add_argument("--weights", nargs="+", default=[], metavar="FILE", help="parameters from safetensors files")
     parser.add_argument("--save-parameters", metavar="FILE", help="all parameters at the end, as safetensors")
-    parser.add_argument("--report", metavar="FILE", help="what this rank measured; {rank} is its number")
+    parser.add_argument("--report", metavar="FILE", help="this rank's measurements; {rank} is its number")
     parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS", help="that a rank waits for another (300)")
     parser.add_argument("--threads", type=int, default=0, help="threads to compute with (PyTorch's own)")
-    parser.add_argument("--check", type=int, default=0, metavar="RANKS", help="only say what stands against a run of so many ranks")
+    parser.add_argument("--check", type=int, default=0, metavar="RANKS", help="only name the obstacles to a run of so many ranks")
     return parser.parse_args()
 
 

@@ -67,7 +67,7 @@ def read_place(variables: Mapping[str, str] = os.environ) -> Place:
     if not problems and rank >= world_size:
         problems.append(f"RANK: Rank {rank} of {world_size} does not exist.")
     if world_size > 1 and not store_file and not (address and port):
-        problems.append("MASTER_ADDR, MASTER_PORT: They tell the ranks where to meet, and are not set. mpirun: -x MASTER_ADDR -x MASTER_PORT.")
+        problems.append("MASTER_ADDR, MASTER_PORT: They name the ranks' meeting place, and are not set. mpirun: -x MASTER_ADDR -x MASTER_PORT.")
     if problems:
         raise NotStarted(*problems)
     return Place(rank, world_size, local_rank, address, port, store_file)

@@ -109,7 +109,7 @@ def zero_problems(plan: Plan) -> list[str]:
                      f"{'after every' if plan.zero_stage > 1 else 'after the last'} micro-batch. "
                      f"Write {_json(plan.zero_stage > 1)}.")
     if plan.zero_stage < 3:
-        found += [f"plan/zero/{key}: ZeRO-3 alone has it, and the plan is for ZeRO-{plan.zero_stage}. Leave it out."
+        found += [f"plan/zero/{key}: only ZeRO-3 has it, but the plan is for ZeRO-{plan.zero_stage}. Leave it out."
                   for key in ZERO3_KEYS if getattr(plan.zero, key) is not None]
     return found
 
@@ -142,7 +142,7 @@ def cpu_problems(plan: Plan) -> list[str]:
     """Settings that a framework supports only on GPUs, or not on the CPUs of this machine."""
     found = []
     if plan.cpu_offload and plan.runtime_name == "pytorch-fsdp1":
-        found.append("plan/cpu_offload: FSDP1 offloads from GPUs alone. Write --device cuda, or false.")
+        found.append("plan/cpu_offload: FSDP1 offloads only from GPUs. Write --device cuda, or false.")
     if not plan.zero_stage:
         return found
     if plan.cpu_offload:
@@ -159,7 +159,7 @@ def _zero_precision(plan: Plan) -> list[str]:
     given = plan.mixed_precision
     copies = ("float32", "bfloat16") if given.param_dtype is None else ("float32",)
     if plan.parameter_dtype not in copies:
-        found.append(f"plan/parameter_dtype: what ZeRO's optimizer updates is here in {' or '.join(copies)}, and the plan says "
+        found.append(f"plan/parameter_dtype: ZeRO's optimizer here updates {' or '.join(copies)}, and the plan says "
                      f"{plan.parameter_dtype or 'nothing'}. Write float32.")
     known = ((None, None), ("bfloat16", "bfloat16"), ("float16", "float16"))
     if (given.param_dtype, given.reduce_dtype) not in known or given.output_dtype:

@@ -58,7 +58,7 @@ class Proof:
         except TrialFailed as failed:
             self.rows.append(Row(group, "the trial", "fail", why=str(failed)))
         except (KeyError, ValueError, TypeError, IndexError, OSError) as error:
-            self.rows.append(Row(group, "the trial", "fail", why=f"what it left is not understood: {error!r}"))
+            self.rows.append(Row(group, "the trial", "fail", why=f"its output is not understood: {error!r}"))
         else:
             return found
         trials.say(f"  failed: {self.rows[-1].why}")
@@ -78,7 +78,7 @@ class Proof:
         theirs = self.attempt("PyTorch FSDP2", "torchrun with PyTorch's FSDP2 on the same GPUs",
                               lambda: trials.pytorch(request))
         if theirs is None:
-            self.rows.append(judge.not_run("stub GPU", "what the card answers is asked by PyTorch, which failed"))
+            self.rows.append(judge.not_run("stub GPU", "PyTorch asks the card for its answers, and failed"))
             return
         self.theirs = theirs
         self.attempt("PyTorch FSDP2", "what it measured", self.judge_pytorch)

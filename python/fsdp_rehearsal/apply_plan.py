@@ -144,8 +144,8 @@ class ApplyPlan:
         if self.applied and self.plan.accumulation > 1 and not self.plan.sync_every_micro_batch and not self.says_last_micro_batch:
             warn(
                 "plan_in_place",
-                f"{self.shown} reduces gradients behind the last of {self.plan.accumulation} micro-batches, and the script does not say which that "
-                "is: they were reduced in each. Write model.set_requires_gradient_sync(is_last) in front of the backward.",
+                f"{self.shown} reduces gradients after the last of {self.plan.accumulation} micro-batches, and the script does not say which that "
+                "is: they were reduced in each. Write model.set_requires_gradient_sync(is_last) before the backward.",
             )
         if self.applied or self._faults.exception is not None:
             return False
@@ -178,7 +178,7 @@ class ApplyPlan:
         by_turns = models_by_turns(self.plan, given)
         if by_turns is not None:
             del given, roots
-            return self.apply(by_turns, f"in front of {optimizer}", by_turns=True)
+            return self.apply(by_turns, f"before {optimizer}", by_turns=True)
         model = self._model_of(roots)
         held = {id(p) for p in model.parameters()}
         outside = sum(id(p) not in held for p in given)
@@ -194,7 +194,7 @@ class ApplyPlan:
                 ]
             )
         del given, roots
-        self.apply(model, f"in front of {optimizer}")
+        self.apply(model, f"before {optimizer}")
 
     def _warn_of_others(self, groups: Any, optimizer: str) -> None:
         """A later optimizer may train parameters outside the plan's model, such as those of a second network."""

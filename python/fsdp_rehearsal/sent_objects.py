@@ -77,7 +77,7 @@ class SentObjects:
         if not os.path.exists(path):
             self._play(sender, rank, number, world_size)
         if not os.path.exists(path):
-            raise NotSent(f"Rank {rank} waits for what rank {sender} sends, and that rank did not send it when it was played")
+            raise NotSent(f"Rank {rank} waits for data of rank {sender}, which did not send it when it was played")
         with open(path, "rb") as text:
             return pickle.load(text)
 

@@ -204,7 +204,7 @@ class TraceReader {
 
   void complain_about_dead(std::string_view word) {
     complain(word, fmt::format("\"{}\" is not live.", word),
-             "Only what an alloc made, and no free ended, can be named.");
+             "Only memory that an alloc made and no free ended can be named.");
   }
 
   void read_rare(const Words& words) {

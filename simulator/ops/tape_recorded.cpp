@@ -207,7 +207,7 @@ bool asks_for_other_code(Implementations use) {
 
 std::optional<Error> refusal_of(const OpRuleContext& context, CheckpointMode mode, bool early_stop) {
   if (context.is_cpu()) {
-    return Error{"model", "A captured model was recorded on a GPU; what the CPU's kernels take is not known.",
+    return Error{"model", "A captured model was recorded on a GPU; the CPU kernels' memory is not known.",
                  "Plan it for GPUs."};
   }
   if (asks_for_other_code(context.implementations)) {

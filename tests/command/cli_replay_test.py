@@ -156,7 +156,7 @@ class Replay(unittest.TestCase):
     def test_all_mistakes_are_reported_at_once(self) -> None:
         bad = b"alloc a 1 0\nfree b\nfre a\n"
         self.assertEqual(self.mistakes("- --alloc-conf expandable_segment:True --device-memory 16", bad), [
-            'error: standard input:2:6: "b" is not live. Only what an alloc made, and no free ended, can be named.',
+            'error: standard input:2:6: "b" is not live. Only memory that an alloc made and no free ended can be named.',
             'error: standard input:3:1: There is no operation "fre". Did you mean "free"?',
             *self.mistakes("trace.txt --alloc-conf expandable_segment:True --device-memory 16")])
         self.assertIn('Did you mean "expandable_segments"?', self.mistakes("trace.txt --alloc-conf expandable_segment:True")[0])

@@ -335,7 +335,7 @@ class FilesOfStrangers(Converted):
             self.refused("from-dcp", dcp, said, *options)
         for value, said in (('{"learning_rate": -1.0}', "fsdp_exec.index: learning_rate: -1.0: a number from 0 to"),
                             ('{"step": "4"}', "fsdp_exec.index: step: '4': a whole number"),
-                            ('{"learning_rate": NaN}', "NaN is no number"), (7, "is not what to-dcp writes")):
+                            ('{"learning_rate": NaN}', "NaN is no number"), (7, "is not a file of to-dcp")):
             self.put_in_the_place_of(dcp, "fsdp_exec.index", value)
             self.refused("from-dcp", dcp, said)
 
@@ -374,7 +374,7 @@ class FilesOfStrangers(Converted):
         (dcp / ".metadata").write_bytes(good)
         file = next(dcp.glob("*.distcp"))
         file.write_bytes(b"\0" * file.stat().st_size)
-        self.refused("from-dcp", dcp, "is not what to-dcp writes")
+        self.refused("from-dcp", dcp, "is not a file of to-dcp")
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ class Messages(InAFolder):
 
     def test_fsdp1_offload_on_cpu_is_refused(self) -> None:
         offloaded = Case("o", "llama3_2_1b", 2, {"runtime": {"name": "pytorch-fsdp1"}, "cpu_offload": True}).write(self.folder, "offloaded")
-        self.refused("plan/cpu_offload: FSDP1 offloads from GPUs alone", offloaded, "--device", "cpu")
+        self.refused("plan/cpu_offload: FSDP1 offloads only from GPUs", offloaded, "--device", "cpu")
 
     def test_wrong_torch_and_bad_rate_are_reported_together(self) -> None:
         self.refused(r"The plan is of PyTorch 2\.8.* pip install torch==2\.8.* --lr: -1\.0 is no learning rate",
@@ -211,7 +211,7 @@ class Messages(InAFolder):
         self.assertEqual([first_host(nodes) for nodes in ("one", "a,b", "n[5-6]", "")], ["one", "a", "n5", ""])
         for variables, words in (({"RANK": "x", "WORLD_SIZE": "2"}, 'RANK: "x" is not a number'),
                                  ({"RANK": "2", "WORLD_SIZE": "2", **meeting}, "Rank 2 of 2 does not exist"),
-                                 ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR, MASTER_PORT: They tell the ranks where to meet")):
+                                 ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR, MASTER_PORT: They name the ranks' meeting place")):
             with self.assertRaisesRegex(NotStarted, words):
                 read_place(variables)
 

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLong = std::chrono::hours(1);
-constexpr const char* kFailed = "rank 1 has failed, and says why in its own output";
+constexpr const char* kFailed = "rank 1 has failed; its own output has the reason";
 
 /// Ranks that meet in a file of their own. No test depends on durations: each waits for its event.
 class HeartbeatTest : public testing::Test {

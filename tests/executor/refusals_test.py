@@ -173,7 +173,7 @@ class Refusals(InAFolder):
             "no optimizer moments in any file": {"files": [file for file in index["files"] if file["name"].startswith("model/")]},
             'is of the model "Other"': {"model": "Other", "model_fingerprint": "0123456789abcdef"},
             "model_fingerprint": {"model_fingerprint": None},
-            "does not say of which model the checkpoint is": {"model": "", "model_fingerprint": ""},
+            "does not name the checkpoint's model": {"model": "", "model_fingerprint": ""},
         }
         for said, change in cases.items():
             with self.subTest(said):

@@ -110,8 +110,8 @@ TEST_F(StoreDoorTest, ExtraConnectionAmongTranslatedAddressesIsReported) {
   door.close();
   EXPECT_EQ(door.put_out_others({end_of(rank), "10.0.0.7 40822"}),
             "1 connections to the store at port " + std::to_string(port()) +
-                " are not of this run, and which ones cannot be told, because addresses are translated on the way. Let "
-                "a firewall keep others out");
+                " are not of this run, and which ones is unknown, because addresses are translated on the way. Let a "
+                "firewall keep others out");
 }
 
 TEST_F(StoreDoorTest, TooManyConnectionsCloseAll) {

@@ -207,7 +207,7 @@ TEST(ListenAt, PortInUseIsReported) {
 TEST(WhyUnreached, AnotherServiceAnswers) {
   const Listening other;
   EXPECT_EQ(why_unreached("127.0.0.1", other.port),
-            "what answers at 127.0.0.1 port " + std::to_string(other.port) +
+            "the process at 127.0.0.1 port " + std::to_string(other.port) +
                 " is not the store of rank 0. Is the port taken? Set MASTER_PORT to another, on all ranks");
 }
 

@@ -221,7 +221,7 @@ class MeetingPlaces(InAFolder):
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
-            self.expect("another program is at the port", rf"what answers at 127\.0\.0\.1 port {port} is not the store of rank 0", "127.0.0.1", port)
+            self.expect("another program is at the port", rf"the process at 127\.0\.0\.1 port {port} is not the store of rank 0", "127.0.0.1", port)
 
     def test_too_few_descriptors_are_reported(self) -> None:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)

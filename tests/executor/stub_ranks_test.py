@@ -140,7 +140,7 @@ class EndOfRanks(OnTheStub):
             tell("GPU: the memory of a rank does not do", ranks, began)
         self.assertIn("error: rank 1: step 1, ", ranks[1].printed)
         self.assertIn("CUDA out of memory", ranks[1].printed)
-        self.assertRegex(ranks[0].printed, r"error: rank 0: .*: rank 1 has failed, and says why in its own output")
+        self.assertRegex(ranks[0].printed, r"error: rank 0: .*: rank 1 has failed; its own output has the reason")
         self.assertIn("communicator 0: aborted", ranks[1].printed)
         self.assertNotIn("finalized", ranks[1].printed)
 
@@ -160,7 +160,7 @@ class EndOfRanks(OnTheStub):
                 self.assertEqual(rank.wait(), 3, rank.printed)
             tell("GPU: an address of a kernel is illegal", ranks, began)
         self.assertRegex(ranks[1].printed, "error: rank 1: .*an illegal memory access was encountered")
-        self.assertRegex(ranks[0].printed, "error: rank 0: .*: rank 1 has failed, and says why in its own output")
+        self.assertRegex(ranks[0].printed, "error: rank 0: .*: rank 1 has failed; its own output has the reason")
 
     def test_hanging_collective_is_reported_with_its_caller(self) -> None:
         cards = [{"STUB_GPU_FIRST": "0"}, {"STUB_GPU_FIRST": "1", "STUB_GPU_FAULT": "hang:40"}]
@@ -172,7 +172,7 @@ class EndOfRanks(OnTheStub):
             tell("GPU: a collective never ends (`--timeout 3`)", ranks, began)
         has_not_ended = "all-gather of .* among 2 ranks has not ended after 3\\.0 s: another rank has not come to it"
         self.assertRegex(ranks[1].printed, stopped_in_a_step(1) + has_not_ended)
-        self.assertRegex(ranks[0].printed, stopped_in_a_step(0) + "rank 1 has failed, and says why in its own output")
+        self.assertRegex(ranks[0].printed, stopped_in_a_step(0) + "rank 1 has failed; its own output has the reason")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ TEST(Robustness, ClosingAsksBeforeDiscardingChanges) {
   QString asked;
   test::answer_next(QMessageBox::Cancel, asked);
   EXPECT_FALSE(window.close());
-  EXPECT_TRUE(asked.contains("Save what you have changed?")) << asked.toStdString();
+  EXPECT_TRUE(asked.contains("Save your changes?")) << asked.toStdString();
   EXPECT_TRUE(window.isVisible());
   test::answer_next(QMessageBox::Discard, asked);
   EXPECT_TRUE(window.close());

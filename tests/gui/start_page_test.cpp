@@ -123,7 +123,7 @@ TEST(CommandLine, OptionsWithoutEffectAreRefused) {
   const auto ignored = with_options(kept, {.texts = {{PlanChoice::Wrap, {"root"}}}, .objective = {}});
   ASSERT_FALSE(ignored);
   EXPECT_EQ(to_string(ignored.error().front()),
-            "--wrap: A plan file says that by itself. Leave it out, or open the model.");
+            "--wrap: A plan file sets that by itself. Leave it out, or open the model.");
   EXPECT_TRUE(with_options(kept, {.texts = {{PlanChoice::Gpus, {"8"}}}, .objective = {}}));
 }
 

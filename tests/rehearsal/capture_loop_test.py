@@ -51,7 +51,7 @@ class Evaluations(unittest.TestCase):
     def test_evaluation_before_a_micro_batch_is_refused(self):
         watch = self.watch(0, 1, 1, 1)
         self.assertTrue(watch.is_to_be_left_out(2))
-        with self.assertRaisesRegex(CaptureError, "behind each step of 2 micro-batches"):
+        with self.assertRaisesRegex(CaptureError, "after each step of 2 micro-batches"):
             watch.check(2)
         watch.check(1)
         self.watch(0, 0, 0, 1).check(2)

@@ -525,7 +525,7 @@ class _Writer:
         body += [clear] if clearing == "behind" else []
         body += self._habits(lines)
         if micro > 1 and "evaluates" in traits:
-            refusal = refusal or "evaluates its model behind each step"
+            refusal = refusal or "evaluates its model after each step"
         text = "\n".join([*lines, "for step in range(20):", *(f"    {line}" for line in body), ""])
         return text, refusal
 

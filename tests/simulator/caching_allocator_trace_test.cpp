@@ -106,7 +106,7 @@ TEST(AllocatorTraceReader, ReportsEveryErrorWithItsPlace) {
                 "t:1:1: There is no header \"!device_bites\". Did you mean \"!device_bytes\"?",
                 "t:3:7: \"a\" is live already. Free it first.",
                 "t:4:1: There is no operation \"aloc\". Did you mean \"alloc\"?",
-                "t:5:8: \"c\" is not live. Only what an alloc made, and no free ended, can be named.",
+                "t:5:8: \"c\" is not live. Only memory that an alloc made and no free ended can be named.",
                 "t:6:9: \"-1\" is not a size in bytes. Write a whole number up to 4398046511104.",
                 "t:7:11: \"32767\" is not the number of a stream. Write a whole number up to 32766.",
                 "t:8:1: \"alloc\" has 3 words. Write \"alloc ID BYTES STREAM\".",

@@ -298,8 +298,7 @@ TEST(RecordedTape, IsRefusedOnCpuMachines) {
   const auto report = predictor.report(in_units(plan_in(Dtype::BFloat16, std::nullopt, {1, 4}), model));
   ASSERT_FALSE(report.has_value());
   EXPECT_EQ(to_string(report.error().front()),
-            "model: A captured model was recorded on a GPU; what the CPU's kernels take is not known. Plan it for "
-            "GPUs.");
+            "model: A captured model was recorded on a GPU; the CPU kernels' memory is not known. Plan it for GPUs.");
 }
 
 TEST(RecordedTape, RefusesUnrecordedSettings) {
