@@ -51,10 +51,10 @@ class LayoutMaker {
 
   Result<Layout> make() {
     check_sizes();
-    if (plan_.runtime.framework == Framework::Ddp) append(errors_, check_ddp_plan(plan_, model_));
-    if (is_flat(plan_)) append(errors_, check_flat_plan(plan_));
-    if (is_zero(plan_)) append(errors_, check_zero_plan(plan_, model_));
-    if (is_simple_fsdp(plan_)) append(errors_, check_simple_fsdp_plan(plan_, model_));
+    if (traits_.mesh == MeshRule::AllCopies) append(errors_, check_ddp_plan(plan_, model_));
+    if (traits_.has_flat_parameters) append(errors_, check_flat_plan(plan_));
+    if (traits_.zero_stage > 0) append(errors_, check_zero_plan(plan_, model_));
+    if (traits_.gathers_each_read) append(errors_, check_simple_fsdp_plan(plan_, model_));
     find_modules();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     if (traits_.predicts_passes) check_models_of_passes();
@@ -71,36 +71,38 @@ class LayoutMaker {
       measure(layout_.units[u]);
     }
     for (ShardedUnit& unit : layout_.units) find_windows(unit);
-    if (is_flat(plan_) && errors_.empty()) append(errors_, check_flat_units(layout_, plan_, index_));
+    if (traits_.has_flat_parameters && errors_.empty()) append(errors_, check_flat_units(layout_, plan_, index_));
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     layout_.is_replicated = !traits_.wraps_units;
-    if (is_zero(plan_)) {
-      layout_.zero = make_zero_buffer(index_, plan_, layout_);
-      if (is_zero3(plan_)) find_hooked();
-      layout_.buckets = make_zero_buckets(index_, plan_, layout_);
-    } else if (is_simple_fsdp(plan_)) {
-      layout_.gathers_each_read = true;
-      layout_.buckets = gradients_of_reads(index_, plan_, layout_);
-    } else if (layout_.is_replicated && plan_.mesh.world_size() > 1) {
-      layout_.buckets = make_buckets(index_, plan_, layout_);
-      layout_.first_buckets = first_step_buckets(plan_, layout_.buckets);
-    }
-    if (!layout_.is_replicated) layout_.hooks = hook_order(layout_);
+    layout_.gathers_each_read = traits_.gathers_each_read;
+    if (traits_.wraps_units) layout_.hooks = hook_order(layout_);
+    if (traits_.zero_stage > 0) layout_.zero = make_zero_buffer(index_, plan_, layout_);
+    if (traits_.zero_stage == 3) find_hooked();
+    layout_.buckets = make_gradient_buckets();
+    if (traits_.options == OptionsMember::Ddp) layout_.first_buckets = first_step_buckets(plan_, layout_.buckets);
     return std::move(layout_);
   }
 
   Errors reshard(Layout& layout) {
     check_sizes();
-    if (is_flat(plan_)) append(errors_, check_flat_plan(plan_));
+    if (traits_.has_flat_parameters) append(errors_, check_flat_plan(plan_));
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       resolve_reshard(plan_.units[u].reshard_after_forward, u, layout.units[u]);
     }
     layout.mesh = plan_.mesh;
-    if (is_flat(plan_) && errors_.empty()) append(errors_, check_flat_units(layout, plan_, index_));
+    if (traits_.has_flat_parameters && errors_.empty()) append(errors_, check_flat_units(layout, plan_, index_));
     return std::move(errors_);
   }
 
  private:
+  // Gradients that are not reduced by units.
+  std::vector<GradientBucket> make_gradient_buckets() const {
+    if (traits_.wraps_units) return {};
+    if (traits_.gathers_each_read) return gradients_of_reads(index_, plan_, layout_);
+    if (traits_.zero_stage > 0) return make_zero_buckets(index_, plan_, layout_);
+    return plan_.mesh.world_size() > 1 ? make_buckets(index_, plan_, layout_) : std::vector<GradientBucket>{};
+  }
+
   void wrong(std::string where, std::string what, std::string hint) {
     errors_.push_back({std::move(where), std::move(what), std::move(hint)});
   }
