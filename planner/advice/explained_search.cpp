@@ -47,7 +47,7 @@ Result<std::vector<Remedy>> remedies_of(SearchedSpace& searched) {
   return remedies_for({.spec = task.spec,
                        .workload = task.workload,
                        .cluster = task.cluster,
-                       .predictor = searched.found.cost->predictor_of(searched.found.choice()),
+                       .predictor = searched.found.cost->predictor_of(searched.found.plan_point()),
                        .best = best,
                        .verdict = fits ? Verdict::Fits : Verdict::DoesNotFit,
                        .should_stop = options.should_stop,
@@ -88,7 +88,7 @@ void explain(SearchedSpace& searched) {
   SearchResult& result = searched.result;
   result.explanation.binding = binding_of(result.report);
   if (searched.space.explain) {
-    simulator::Predictor& predictor = searched.found.cost->predictor_of(searched.found.choice());
+    simulator::Predictor& predictor = searched.found.cost->predictor_of(searched.found.plan_point());
     result.explanation.upgrade = upgrade_note(result.best.plan, result.report, predictor);
   }
   const std::optional<Wrap>& wrap = searched.prepared.space.wrap;

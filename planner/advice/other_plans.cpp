@@ -25,19 +25,19 @@ using simulator::Detail;
 std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families,
                                    const std::vector<EvaluatedPoint>& points, const Candidate& best, Verdict verdict) {
   struct Entry {
-    Choice choice;
+    PlanPoint plan_point;
     std::int64_t needed = 0;  // A lower bound.
     bool is_whole = false;
   };
   std::vector<Entry> entries;
-  const auto look_up = [&](const Choice& choice, Bytes enough) {
-    const simulator::Outcome& outcome = cost.memory_up_to(choice, enough);
-    return Entry{choice, PredictedCost::needed_bytes(outcome), outcome.is_whole};
+  const auto look_up = [&](const PlanPoint& plan_point, Bytes enough) {
+    const simulator::Outcome& outcome = cost.memory_up_to(plan_point, enough);
+    return Entry{plan_point, PredictedCost::needed_bytes(outcome), outcome.is_whole};
   };
   for (const EvaluatedPoint& point : points) {
-    const Choice choice = cost.choice_of(point.point);
-    if (verdict == Verdict::Fits && cost.outcome_up_to(choice, Bytes(0)).step > best.step) continue;
-    Entry entry = look_up(choice, Bytes(0));
+    const PlanPoint plan_point = cost.plan_point_of(point.point);
+    if (verdict == Verdict::Fits && cost.outcome_up_to(plan_point, Bytes(0)).step > best.step) continue;
+    Entry entry = look_up(plan_point, Bytes(0));
     if (!entry.is_whole) entry.needed = std::max(entry.needed, cost.needed_at_least(point.point));
     entries.push_back(entry);
   }
@@ -54,11 +54,11 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
       if (entry.is_whole) known.push_back(entry.needed);
     }
     const Bytes enough = known.size() < num_told ? simulator::kWholePrediction : Bytes(known[num_told - 1]);
-    *part = look_up(part->choice, enough);
+    *part = look_up(part->plan_point, enough);
   }
   std::vector<Candidate> candidates;
   std::transform(entries.begin(), end, std::back_inserter(candidates),
-                 [&](const Entry& entry) { return candidate_of(cost, families, entry.choice); });
+                 [&](const Entry& entry) { return candidate_of(cost, families, entry.plan_point); });
   return nearest_rejected(std::move(candidates), best, verdict);
 }
 
@@ -67,13 +67,13 @@ namespace {
 /// Replaces a point by any predicted plan that needs less and takes no longer, and omits points that are then not on a
 /// front. `front`: by falling device peak.
 std::vector<Candidate> without_dominated(PredictedCost& cost, const Families& families, std::vector<Candidate> front) {
-  for (const Choice& choice : cost.predicted()) {
-    const simulator::Outcome& outcome = cost.outcome(choice, Detail::Device);
+  for (const PlanPoint& plan_point : cost.predicted()) {
+    const simulator::Outcome& outcome = cost.outcome(plan_point, Detail::Device);
     for (std::size_t i = 1; i < front.size(); ++i) {
       const bool is_no_worse = outcome.peaks.device <= front[i].device_peak && outcome.step <= front[i].step;
       const bool is_better = outcome.peaks.device < front[i].device_peak || outcome.step < front[i].step;
       // The best plan stays: equally fast plans were compared with it already.
-      if (is_no_worse && is_better && outcome.step > front[0].step) front[i] = candidate_of(cost, families, choice);
+      if (is_no_worse && is_better && outcome.step > front[0].step) front[i] = candidate_of(cost, families, plan_point);
     }
   }
   std::vector<Candidate> kept;
@@ -94,13 +94,13 @@ std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, c
   BranchAndBound search(live, Objective::Time);
   search.on_progress(teller(options, SearchStage::Front, families));
   search.stop_when([&] { return is_stopped(options) || has_spent(options); });
-  std::vector<Candidate> front = {candidate_of(cost, families, cost.choice_of(best.point))};
+  std::vector<Candidate> front = {candidate_of(cost, families, cost.plan_point_of(best.point))};
   std::int64_t memory = live.bound(best.point, live.num_levels() - 1).memory;
   while (static_cast<std::int64_t>(front.size()) < max_points) {
     const auto point = search.next(memory - memory / kParetoStep - 1);
     if (!point) break;
     memory = point->cost.memory;
-    Candidate candidate = candidate_of(cost, families, cost.choice_of(point->point));
+    Candidate candidate = candidate_of(cost, families, cost.plan_point_of(point->point));
     // Live bytes are a lower bound of the peak: a plan that the allocator makes larger is not on the front.
     if (candidate.device_peak >= front.back().device_peak || candidate.step <= front.front().step) continue;
     // A smaller plan that is as fast replaces a point, except the best plan, which was chosen that way already.

@@ -11,7 +11,7 @@
 #include "planner/search/branch_and_bound.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/search.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 
 namespace fsdp::planner {
 

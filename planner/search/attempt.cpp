@@ -88,9 +88,9 @@ Result<Families> families_for(const Space& space, const ModelIndex& index, const
     });
     is_valid.push_back(false);
     if (family == families.families.end()) continue;
-    const Choice choice{static_cast<int>(family - families.families.begin()), family->kept.front(),
-                        family->checkpointed.front()};
-    Errors found = check(plan_of(space.base, families, choice), index);
+    const PlanPoint plan_point{static_cast<int>(family - families.families.begin()), family->kept.front(),
+                               family->checkpointed.front()};
+    Errors found = check(plan_of(space.base, families, plan_point), index);
     is_valid.back() = found.empty();
     if (errors.empty()) errors = std::move(found);
   }

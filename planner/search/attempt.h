@@ -16,7 +16,7 @@
 #include "planner/search/objective.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/search.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/space.h"
 
 namespace fsdp::planner {

@@ -46,12 +46,12 @@ const StepOrder& LowerBounds::order_of(const Family& family) {
   return orders_.emplace(key, StepOrder(schedule, layout.units.size())).first->second;
 }
 
-std::optional<Seconds> LowerBounds::time_in_order(const Family& family, const Choice& choice) {
+std::optional<Seconds> LowerBounds::time_in_order(const Family& family, const PlanPoint& plan_point) {
   const UnitSums& units = unit_sums(family);
   if (!units.has_order) return std::nullopt;
-  const bool some_checkpointed = choice.checkpointed > 0;
-  const CallSums& calls = call_sums(family, some_checkpointed, {choice.way, choice.way});
-  const StackCounts& counts = families_.checkpointed(family, choice.checkpointed);
+  const bool some_checkpointed = plan_point.checkpointed > 0;
+  const CallSums& calls = call_sums(family, some_checkpointed, {plan_point.way, plan_point.way});
+  const StackCounts& counts = families_.checkpointed(family, plan_point.checkpointed);
   StepOrder::Durations durations{
       .units = &units.times,
       .gathers_again = &units.gathers_again,
@@ -59,7 +59,7 @@ std::optional<Seconds> LowerBounds::time_in_order(const Family& family, const Ch
       .reduces_each = family.accumulation == 1 || family.sync_every_micro_batch,
       .has_replicas = family.mesh.dp_replicate() > 1,
       .reduces_apart = families_.arguments[static_cast<std::size_t>(family.arguments)].separate_reduce_scatter_group};
-  for (const std::size_t least : units.resharded) durations.stays.push_back(choice.kept >= static_cast<int>(least));
+  for (const std::size_t least : units.resharded) durations.stays.push_back(plan_point.kept >= static_cast<int>(least));
   for (std::size_t c = 0; c < calls.none.size(); ++c) {
     const auto [stack, block] = block_of_call_[c];
     const bool is_checkpointed = stack >= 0 && block < counts[static_cast<std::size_t>(stack)];

@@ -10,12 +10,12 @@ namespace fsdp::planner {
 
 using simulator::Detail;
 
-Candidate candidate_of(PredictedCost& cost, const Families& families, const Choice& choice) {
-  const simulator::Outcome& outcome = cost.outcome(choice, Detail::Device);
-  const Bytes budget = budget_of(cost.predictor_of(choice).cluster());
+Candidate candidate_of(PredictedCost& cost, const Families& families, const PlanPoint& plan_point) {
+  const simulator::Outcome& outcome = cost.outcome(plan_point, Detail::Device);
+  const Bytes budget = budget_of(cost.predictor_of(plan_point).cluster());
   Candidate candidate;
-  candidate.plan = cost.plan_of(choice);
-  candidate.label = label_of(families, choice);
+  candidate.plan = cost.plan_of(plan_point);
+  candidate.label = label_of(families, plan_point);
   candidate.step = outcome.step;
   candidate.device_peak = outcome.peaks.device;
   candidate.missing = Bytes(std::max<std::int64_t>(0, PredictedCost::needed_bytes(outcome) - budget.count()));

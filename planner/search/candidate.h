@@ -8,13 +8,13 @@
 #include "core/cluster/cluster.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/search.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/space.h"
 
 namespace fsdp::planner {
 
 /// A point of the space with its short prediction.
-Candidate candidate_of(PredictedCost& cost, const Families& families, const Choice& choice);
+Candidate candidate_of(PredictedCost& cost, const Families& families, const PlanPoint& plan_point);
 
 /// The reason why "nothing fits" is not certain: the smallest plan lacks very little, and the space only has plans
 /// whose blocks all have the same units. `nullopt` if it lacks more, or if mixed units are impossible.

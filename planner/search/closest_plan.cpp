@@ -24,8 +24,8 @@ namespace {
 EvaluatedPoint simplest_of(const SmallestCost& memory, PredictedCost& cost, const Families& families) {
   EvaluatedPoint simplest = *memory.smallest();
   for (const EvaluatedPoint& point : memory.as_small()) {
-    const int complexity = complexity_of(families, cost.choice_of(point.point));
-    if (complexity < complexity_of(families, cost.choice_of(simplest.point))) simplest = point;
+    const int complexity = complexity_of(families, cost.plan_point_of(point.point));
+    if (complexity < complexity_of(families, cost.plan_point_of(simplest.point))) simplest = point;
   }
   return simplest;
 }

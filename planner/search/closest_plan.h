@@ -9,7 +9,7 @@
 #include "planner/search/lower_bounds.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/search.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/space.h"
 
 namespace fsdp::planner {
@@ -23,7 +23,7 @@ struct FoundPoint {
   std::optional<Bytes> at_least = {};
 
   /// REQUIRES: a point.
-  Choice choice() const { return cost->choice_of(point->point); }
+  PlanPoint plan_point() const { return cost->plan_point_of(point->point); }
 };
 
 class ClosestPlan {

@@ -38,8 +38,8 @@ std::string note_on_segments(Attempts& attempts, const Runtime& runtime) {
 
 bool has_faster_that_is_too_large(Attempt& attempt, Seconds step, double part) {
   return std::ranges::any_of(attempt.too_large(), [&](const EvaluatedPoint& point) {
-    const Choice choice = attempt.cost.choice_of(point.point);
-    return attempt.cost.outcome_up_to(choice, Bytes(0)).step < (1 - part) * step;
+    const PlanPoint plan_point = attempt.cost.plan_point_of(point.point);
+    return attempt.cost.outcome_up_to(plan_point, Bytes(0)).step < (1 - part) * step;
   });
 }
 

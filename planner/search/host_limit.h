@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "planner/search/lower_bounds.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 
 namespace fsdp::planner {
 

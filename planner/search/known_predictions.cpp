@@ -37,9 +37,9 @@ int KnownPredictions::number_of(const Plan& base, const Families& families, cons
   return families_.try_emplace(ints, static_cast<int>(families_.size())).first->second;
 }
 
-KnownPredictions::Key KnownPredictions::key_of(int family, const Families& families, const Choice& choice) {
-  const Family& of = families.families[static_cast<std::size_t>(choice.family)];
-  return {family, choice.kept, families.way_of(choice), families.checkpointed(of, choice.checkpointed)};
+KnownPredictions::Key KnownPredictions::key_of(int family, const Families& families, const PlanPoint& plan_point) {
+  const Family& of = families.families[static_cast<std::size_t>(plan_point.family)];
+  return {family, plan_point.kept, families.way_of(plan_point), families.checkpointed(of, plan_point.checkpointed)};
 }
 
 const simulator::Outcome* KnownPredictions::find(simulator::Detail detail, const Key& key) const {

@@ -13,7 +13,7 @@
 
 #include "core/plan/plan.h"
 #include "planner/space/checkpointed_blocks.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/framework_arguments.h"
 #include "planner/space/space.h"
 #include "planner/space/wrapping.h"
@@ -39,7 +39,7 @@ class KnownPredictions {
   int number_of(const Plan& base, const Families& families, const Family& family);
 
   /// `family`: its number.
-  static Key key_of(int family, const Families& families, const Choice& choice);
+  static Key key_of(int family, const Families& families, const PlanPoint& plan_point);
 
   /// nullptr if there is no prediction. The pointer stays valid until a newer prediction replaces it.
   const simulator::Outcome* find(simulator::Detail detail, const Key& key) const;

@@ -16,7 +16,7 @@
 #include "core/plan/sharding.h"
 #include "planner/search/branch_and_bound.h"
 #include "planner/search/step_order.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "simulator/predictor.h"
 #include "simulator/time/plan_times.h"
 
@@ -42,8 +42,8 @@ class LowerBounds {
   Bound bound(const Family& family, Interval kept, Interval checkpointed, Interval ways);
 
   /// A tighter lower bound of a plan's step time, from the order of its events (planner/search/step_order.h). nullopt
-  /// if that order is unknown. `choice`: of the family.
-  std::optional<Seconds> time_in_order(const Family& family, const Choice& choice);
+  /// if that order is unknown. `plan_point`: of the family.
+  std::optional<Seconds> time_in_order(const Family& family, const PlanPoint& plan_point);
   bool knows_order(const Family& family) { return unit_sums(family).has_order; }
 
   /// The maximum number of bytes by which a plan's live peak can lie below that of the plan of its family that keeps

@@ -8,7 +8,7 @@
 
 #include "core/base/object_reader.h"
 #include "planner/search/branch_and_bound.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/space.h"
 
 namespace fsdp::planner {

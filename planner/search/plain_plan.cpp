@@ -5,13 +5,13 @@
 
 #include "planner/search/attempt.h"
 #include "planner/space/batches.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 
 namespace fsdp::planner {
 
 Result<Plan> plain_plan(const Space& space, const ModelIndex& index, const Cluster& cluster, std::int64_t micro_batch) {
   FSDP_TRY(const Families families, families_for(space, index, cluster));
-  Choice plainest;
+  PlanPoint plainest;
   std::int64_t most = -1;
   for (std::size_t f = 0; f < families.families.size(); ++f) {
     const Family& family = families.families[f];

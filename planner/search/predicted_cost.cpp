@@ -109,56 +109,58 @@ std::string PredictedCost::level_name(int level) const {
   return "";
 }
 
-Choice PredictedCost::choice_at(int family, std::int32_t kept, std::int32_t checkpointed, std::int32_t way) const {
+PlanPoint PredictedCost::plan_point_at(int family, std::int32_t kept, std::int32_t checkpointed,
+                                       std::int32_t way) const {
   const Family& numbers = families_.families[family];
   return {family, numbers.kept[kept], numbers.checkpointed[checkpointed], way};
 }
 
-Choice PredictedCost::fastest_of(const Box& box) const {
-  return choice_at(box.family, box.ranges[0].last, box.ranges[1].first, box.ranges[2].last);
+PlanPoint PredictedCost::fastest_of(const Box& box) const {
+  return plan_point_at(box.family, box.ranges[0].last, box.ranges[1].first, box.ranges[2].last);
 }
 
-Choice PredictedCost::smallest_of(const Box& box) const {
-  return choice_at(box.family, box.ranges[0].first, box.ranges[1].last, box.ranges[2].first);
+PlanPoint PredictedCost::smallest_of(const Box& box) const {
+  return plan_point_at(box.family, box.ranges[0].first, box.ranges[1].last, box.ranges[2].first);
 }
 
-Choice PredictedCost::choice_of(const Box& point) const {
+PlanPoint PredictedCost::plan_point_of(const Box& point) const {
   assert(point.is_point());
   return fastest_of(point);
 }
 
-simulator::Predictor& PredictedCost::predictor_of(const Choice& choice) {
-  return predictor_of_(families_.families[choice.family].micro_batch);
+simulator::Predictor& PredictedCost::predictor_of(const PlanPoint& plan_point) {
+  return predictor_of_(families_.families[plan_point.family].micro_batch);
 }
 
-Plan PredictedCost::plan_of(const Choice& choice) {
-  Plan plan = planner::plan_of(base_, families_, choice);
-  plan.dimensions = predictor_of(choice).model().dimensions;
+Plan PredictedCost::plan_of(const PlanPoint& plan_point) {
+  Plan plan = planner::plan_of(base_, families_, plan_point);
+  plan.dimensions = predictor_of(plan_point).model().dimensions;
   return plan;
 }
 
-KnownPredictions::Key PredictedCost::key_of(const Choice& choice) {
-  const auto family = static_cast<std::size_t>(choice.family);
+KnownPredictions::Key PredictedCost::key_of(const PlanPoint& plan_point) {
+  const auto family = static_cast<std::size_t>(plan_point.family);
   int& number = shared_numbers_[family];
   if (number < 0) number = shared_->number_of(base_, families_, families_.families[family]);
-  return KnownPredictions::key_of(number, families_, choice);
+  return KnownPredictions::key_of(number, families_, plan_point);
 }
 
-simulator::Outcome PredictedCost::predict(const Choice& choice, Detail detail, Bytes enough, Bytes too_large) {
-  const std::optional<KnownPredictions::Key> key = shared_ ? std::optional(key_of(choice)) : std::nullopt;
+simulator::Outcome PredictedCost::predict(const PlanPoint& plan_point, Detail detail, Bytes enough, Bytes too_large) {
+  const std::optional<KnownPredictions::Key> key = shared_ ? std::optional(key_of(plan_point)) : std::nullopt;
   if (const simulator::Outcome* known = key ? shared_->find(detail, *key) : nullptr) {
     if (known->is_whole || known->needed > std::min(enough, too_large)) return *known;
   }
   const bool is_memory = detail == Detail::Device || detail == Detail::Tight;
   (is_memory ? asked_.memory : detail == Detail::Time ? asked_.time : asked_.live) += 1;
-  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), detail, enough, too_large);
+  auto outcome =
+      predictor_of(plan_point).evaluate(planner::plan_of(base_, families_, plan_point), detail, enough, too_large);
   assert(outcome.has_value());
   if (key) shared_->keep(detail, *key, *outcome);
   return *std::move(outcome);
 }
 
-simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
-  const Point point = point_of(choice);
+simulator::Outcome& PredictedCost::memory_up_to(const PlanPoint& plan_point, Bytes enough, Bytes too_large) {
+  const Point point = point_of(plan_point);
   std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
   const auto found = known.find(point);
   if (found != known.end()) {
@@ -166,29 +168,29 @@ simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enou
     if (outcome.is_whole || outcome.needed > std::min(enough, too_large)) return outcome;
   }
   simulator::Outcome outcome =
-      is_tight_ ? predict(choice, Detail::Tight) : predict(choice, Detail::Device, enough, too_large);
+      is_tight_ ? predict(plan_point, Detail::Tight) : predict(plan_point, Detail::Device, enough, too_large);
   return known.insert_or_assign(point, outcome).first->second;
 }
 
-const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough, Bytes too_large) {
-  simulator::Outcome& outcome = memory_up_to(choice, enough, too_large);
-  const simulator::Outcome& times = this->outcome(choice, Detail::Time);
+const simulator::Outcome& PredictedCost::outcome_up_to(const PlanPoint& plan_point, Bytes enough, Bytes too_large) {
+  simulator::Outcome& outcome = memory_up_to(plan_point, enough, too_large);
+  const simulator::Outcome& times = this->outcome(plan_point, Detail::Time);
   outcome.step = times.step;
   outcome.compute = times.compute;
   outcome.exposed_communication = times.exposed_communication;
   return outcome;
 }
 
-const simulator::Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
-  if (detail == Detail::Device) return outcome_up_to(choice, simulator::kWholePrediction);
-  const Point point = point_of(choice);
+const simulator::Outcome& PredictedCost::outcome(const PlanPoint& plan_point, Detail detail) {
+  if (detail == Detail::Device) return outcome_up_to(plan_point, simulator::kWholePrediction);
+  const Point point = point_of(plan_point);
   std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(detail)];
   if (const auto found = known.find(point); found != known.end()) return found->second;
-  return known.emplace(point, predict(choice, detail)).first->second;
+  return known.emplace(point, predict(plan_point, detail)).first->second;
 }
 
-std::vector<Choice> PredictedCost::predicted() const {
-  std::vector<Choice> choices;
+std::vector<PlanPoint> PredictedCost::predicted() const {
+  std::vector<PlanPoint> choices;
   for (const auto& [point, outcome] : known_[static_cast<std::size_t>(Detail::Device)]) {
     if (outcome.is_whole) choices.push_back({point[0], point[1], point[2], point[3]});
   }
@@ -199,19 +201,19 @@ std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
   return outcome.needed.count();
 }
 
-const PredictedCost::Outside& PredictedCost::outside_of(const Choice& choice) {
-  const Mesh& mesh = families_.families[choice.family].mesh;
+const PredictedCost::Outside& PredictedCost::outside_of(const PlanPoint& plan_point) {
+  const Mesh& mesh = families_.families[plan_point.family].mesh;
   const auto key = std::pair(mesh.dp_shard(), mesh.dp_replicate());
   if (const auto found = outside_.find(key); found != outside_.end()) return found->second;
   Outside outside{.plan = base_};
   outside.plan.mesh = mesh;
-  outside.terms = simulator::outside_terms(predictor_of(choice).cluster(), outside.plan);
+  outside.terms = simulator::outside_terms(predictor_of(plan_point).cluster(), outside.plan);
   for (const DeviceTerm& term : outside.terms) outside.bytes += term.bytes;
   return outside_.emplace(key, std::move(outside)).first->second;
 }
 
-Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
-  const Outside& outside = outside_of(choice);
+Bytes PredictedCost::with_margin(Bytes device, const PlanPoint& plan_point) {
+  const Outside& outside = outside_of(plan_point);
   return device + simulator::margin(device - outside.bytes, outside.terms, outside.plan);
 }
 
@@ -227,25 +229,25 @@ bool PredictedCost::may_decide(const Box& box) {
 }
 
 std::int64_t PredictedCost::smallest_sums(const Box& box) {
-  const Choice choice = smallest_of(box);
+  const PlanPoint plan_point = smallest_of(box);
   return lower_bounds_
-      .bound(families_.families[box.family], {choice.kept, choice.kept}, {choice.checkpointed, choice.checkpointed},
-             {choice.way, choice.way})
+      .bound(families_.families[box.family], {plan_point.kept, plan_point.kept},
+             {plan_point.checkpointed, plan_point.checkpointed}, {plan_point.way, plan_point.way})
       .memory;
 }
 
 std::int64_t PredictedCost::needed_at_least(const Box& box) {
-  const Choice choice = smallest_of(box);
-  const simulator::Outcome& live = outcome(choice, Detail::Live);
+  const PlanPoint plan_point = smallest_of(box);
+  const simulator::Outcome& live = outcome(plan_point, Detail::Live);
   if (is_tight_) return (live.allocated_lower_bound - (box.is_point() ? Bytes(0) : slack_of(box))).count();
   if (decisive_ && !above_sums_.contains(box.family)) {
     const Bytes of_boxes = search_traits(base_).has_law_of_pools ? live.pools_lower_bound : live.device_lower_bound;
-    const std::int64_t more = with_margin(of_boxes, choice).count() - smallest_sums(box);
+    const std::int64_t more = with_margin(of_boxes, plan_point).count() - smallest_sums(box);
     above_sums_.emplace(box.family, more);
     most_above_sums_ = std::max(most_above_sums_.value_or(more), more);
   }
   const Bytes least = box.is_point() ? live.own_lower_bound : least_of_box(box, live);
-  return with_margin(least, choice).count();
+  return with_margin(least, plan_point).count();
 }
 
 Bytes PredictedCost::least_of_box(const Box& box, const simulator::Outcome& smallest) {
@@ -270,7 +272,7 @@ Bound SmallestCost::bound(const Box& box, int level) {
   if (level == 0) return {0, cost_.bound(box, static_cast<int>(CostLevel::Sums)).memory};
   if (level == num_levels() - 1) {
     ++num_predicted_;
-    const std::int64_t needed = PredictedCost::needed_bytes(cost_.memory_up_to(cost_.choice_of(box), enough_));
+    const std::int64_t needed = PredictedCost::needed_bytes(cost_.memory_up_to(cost_.plan_point_of(box), enough_));
     const bool is_less = !smallest_ || needed < smallest_->cost.memory;
     // A partial prediction counts as more than `enough_`, which is not below the least so far.
     if (is_less || (needed == smallest_->cost.memory && comes_before(box, smallest_->point))) {
@@ -340,18 +342,18 @@ Bound LiveCost::bound(const Box& box, int level) {
 }
 
 double PredictedCost::time_in_order(const Box& box) {
-  const Choice choice = fastest_of(box);
-  const auto [known, is_new] = in_order_.try_emplace(point_of(choice));
+  const PlanPoint plan_point = fastest_of(box);
+  const auto [known, is_new] = in_order_.try_emplace(point_of(plan_point));
   if (!is_new) return known->second;
-  const auto least = lower_bounds_.time_in_order(families_.families[choice.family], choice);
+  const auto least = lower_bounds_.time_in_order(families_.families[plan_point.family], plan_point);
   known->second = least ? rounded_down(*least) : -std::numeric_limits<double>::infinity();
   return known->second;
 }
 
 Bound PredictedCost::bound(const Box& box, int level) {
   const Family& family = families_.families[box.family];
-  const Choice fastest = fastest_of(box);
-  const Choice smallest = smallest_of(box);
+  const PlanPoint fastest = fastest_of(box);
+  const PlanPoint smallest = smallest_of(box);
   const double no_time = -std::numeric_limits<double>::infinity();
   const std::int64_t no_memory = std::numeric_limits<std::int64_t>::min();
   switch (static_cast<CostLevel>(level)) {

@@ -13,7 +13,7 @@
 #include "planner/search/branch_and_bound.h"
 #include "planner/search/known_predictions.h"
 #include "planner/search/lower_bounds.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/space.h"
 #include "simulator/predictor.h"
 
@@ -43,26 +43,27 @@ class PredictedCost : public CostModel {
   void decide_above(std::optional<std::int64_t> budget) override { decisive_ = budget; }
 
   /// REQUIRES: a point.
-  Choice choice_of(const Box& point) const;
+  PlanPoint plan_point_of(const Box& point) const;
   /// The plan of a point, with the dimensions of its micro-batch.
-  Plan plan_of(const Choice& choice);
-  simulator::Predictor& predictor_of(const Choice& choice);
+  Plan plan_of(const PlanPoint& plan_point);
+  simulator::Predictor& predictor_of(const PlanPoint& plan_point);
   /// The prediction, which the search may have made already. With `Detail::Device` it also has the times. REQUIRES: any
   /// detail but `Detail::Memory`.
-  const simulator::Outcome& outcome(const Choice& choice, simulator::Detail detail);
+  const simulator::Outcome& outcome(const PlanPoint& plan_point, simulator::Detail detail);
   /// The prediction of `Detail::Device`, which may end above `enough` or with the first rank that needs more than
   /// `too_large` (Predictor::evaluate), and the times.
-  const simulator::Outcome& outcome_up_to(const Choice& choice, Bytes enough,
+  const simulator::Outcome& outcome_up_to(const PlanPoint& plan_point, Bytes enough,
                                           Bytes too_large = simulator::kWholePrediction);
 
   /// The prediction of memory alone. It has the times only if they were requested before.
-  simulator::Outcome& memory_up_to(const Choice& choice, Bytes enough, Bytes too_large = simulator::kWholePrediction);
+  simulator::Outcome& memory_up_to(const PlanPoint& plan_point, Bytes enough,
+                                   Bytes too_large = simulator::kWholePrediction);
   /// A lower bound of the need of every plan of a box, from a walk of the smallest one's live bytes. For a point it is
   /// tighter than the bound of a box.
   std::int64_t needed_at_least(const Box& box);
 
   /// Fully predicted points, in the order of the space.
-  std::vector<Choice> predicted() const;
+  std::vector<PlanPoint> predicted() const;
 
   /// How often the search asked the predictor, by detail, without predictions that it knew: for benchmarks and notes.
   struct Asked {
@@ -76,10 +77,10 @@ class PredictedCost : public CostModel {
 
  private:
   /// The plan at a box's coordinates, which are indices of the family's numbers.
-  Choice choice_at(int family, std::int32_t kept, std::int32_t checkpointed, std::int32_t way) const;
+  PlanPoint plan_point_at(int family, std::int32_t kept, std::int32_t checkpointed, std::int32_t way) const;
   /// The plan of a box that keeps and saves most and checkpoints least, and the opposite one.
-  Choice fastest_of(const Box& box) const;
-  Choice smallest_of(const Box& box) const;
+  PlanPoint fastest_of(const Box& box) const;
+  PlanPoint smallest_of(const Box& box) const;
 
   /// A lower bound of the time of a box by the order of its steps.
   double time_in_order(const Box& box);
@@ -95,10 +96,10 @@ class PredictedCost : public CostModel {
   Bytes least_of_box(const Box& box, const simulator::Outcome& smallest);
 
   /// The outcome of `detail`, from another space or from the predictor, up to the limits of Predictor::evaluate.
-  simulator::Outcome predict(const Choice& choice, simulator::Detail detail, Bytes enough = simulator::kWholePrediction,
-                             Bytes too_large = simulator::kWholePrediction);
+  simulator::Outcome predict(const PlanPoint& plan_point, simulator::Detail detail,
+                             Bytes enough = simulator::kWholePrediction, Bytes too_large = simulator::kWholePrediction);
   /// The name of the plan in every space.
-  KnownPredictions::Key key_of(const Choice& choice);
+  KnownPredictions::Key key_of(const PlanPoint& plan_point);
 
   /// A plan's memory outside the allocator.
   struct Outside {
@@ -106,14 +107,16 @@ class PredictedCost : public CostModel {
     std::vector<DeviceTerm> terms;
     Bytes bytes;
   };
-  const Outside& outside_of(const Choice& choice);
+  const Outside& outside_of(const PlanPoint& plan_point);
 
   /// The least need of a plan of this mesh whose device peak is at least `device`.
-  Bytes with_margin(Bytes device, const Choice& choice);
+  Bytes with_margin(Bytes device, const PlanPoint& plan_point);
 
   /// By family, unsharded units, checkpointed blocks and the way to checkpoint.
   using Point = std::array<std::int32_t, 4>;
-  static Point point_of(const Choice& choice) { return {choice.family, choice.kept, choice.checkpointed, choice.way}; }
+  static Point point_of(const PlanPoint& plan_point) {
+    return {plan_point.family, plan_point.kept, plan_point.checkpointed, plan_point.way};
+  }
 
   const Plan& base_;
   const Families& families_;

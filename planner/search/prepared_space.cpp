@@ -8,7 +8,7 @@
 #include "planner/space/batches.h"
 #include "planner/space/checkpoint_limits.h"
 #include "planner/space/checkpointed_blocks.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/wrap_apart.h"
 
 namespace fsdp::planner {

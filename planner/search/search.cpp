@@ -1,6 +1,6 @@
 // Finds the best plan for a model, a cluster and a space, with its proof.
 //
-// The space is a list of families (planner/space/choice.h). Each family is a box of the branch and bound
+// The space is a list of families (planner/space/families.h). Each family is a box of the branch and bound
 // (planner/search/branch_and_bound.h), and the predictor prices the boxes that remain
 // (planner/search/predicted_cost.h).
 //

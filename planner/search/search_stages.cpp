@@ -96,8 +96,8 @@ Next without_offload(SearchedSpace& from) {
   constexpr std::int64_t kMost = 200;
   if (!from.fits() || from.space.cpu_offload || from.space.objective != SearchObjective::Time) return none();
   Attempt& attempt = from.attempt();
-  const Choice choice = attempt.cost.choice_of(attempt.fitting->point);
-  if (!attempt.limit.within.families[static_cast<std::size_t>(choice.family)].cpu_offload) return none();
+  const PlanPoint plan_point = attempt.cost.plan_point_of(attempt.fitting->point);
+  if (!attempt.limit.within.families[static_cast<std::size_t>(plan_point.family)].cpu_offload) return none();
   Space on_devices = from.prepared.space;
   on_devices.cpu_offload = false;
   FSDP_TRY(const bool is_worth_it, has_fitting(from, on_devices, kMost));
@@ -106,8 +106,8 @@ Next without_offload(SearchedSpace& from) {
 
 bool is_faster(SearchedSpace& from, const SearchedSpace& found) {
   Attempt& attempt = from.attempt();
-  const Choice choice = attempt.cost.choice_of(attempt.fitting->point);
-  return fits(found) && found.result.best.step < attempt.cost.outcome(choice, Detail::Time).step;
+  const PlanPoint plan_point = attempt.cost.plan_point_of(attempt.fitting->point);
+  return fits(found) && found.result.best.step < attempt.cost.outcome(plan_point, Detail::Time).step;
 }
 
 /// Plans of a space without room to spare, if one of the smallest of its families runs. We predict a limited number of

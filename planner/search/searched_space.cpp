@@ -14,7 +14,7 @@
 #include "planner/search/predictors.h"
 #include "planner/search/ties.h"
 #include "planner/space/checkpoint_limits.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/trainers/trainers.h"
 #include "text/figures.h"
 
@@ -37,7 +37,8 @@ std::string refinement_of(PredictedCost& cost, const Families& families, const E
   const double faster = named.cost.time / fastest.cost.time - 1;
   if (faster < kWorthALine) return "";
   // "without selective checkpoint 2 of 16", or the choices that the fastest plan adds.
-  const std::string difference = difference_of(families, cost.choice_of(fastest.point), cost.choice_of(named.point));
+  const std::string difference =
+      difference_of(families, cost.plan_point_of(fastest.point), cost.plan_point_of(named.point));
   const std::string_view with = difference.starts_with("without ") ? "" : "with ";
   return fmt::format("{:.1f} % faster {}{}: {} more", faster * 100, with, difference,
                      format_bytes(Bytes(std::max<std::int64_t>(0, fastest.cost.memory - named.cost.memory))));
@@ -149,7 +150,7 @@ Result<void> describe_best(SearchedSpace& searched) {
     result.notes.push_back(*note);
   }
   if (!result.proof.doubt.empty()) result.notes.push_back(result.proof.doubt);
-  result.best = candidate_of(*searched.found.cost, *searched.found.families, searched.found.choice());
+  result.best = candidate_of(*searched.found.cost, *searched.found.families, searched.found.plan_point());
   return {};
 }
 
@@ -167,7 +168,7 @@ Result<void> finish(SearchedSpace& searched) {
 
 Result<StepReport> report_of(const SearchedSpace& searched) {
   const FoundPoint& found = searched.found;
-  simulator::Predictor& predictor = found.cost->predictor_of(found.choice());
+  simulator::Predictor& predictor = found.cost->predictor_of(found.plan_point());
   FSDP_TRY(StepReport report, predictor.report(searched.result.best.plan, searched.task.options.rank));
   if (found.at_least) {
     report.assumptions.push_back(

@@ -126,18 +126,18 @@ Named first_of(std::vector<EvaluatedPoint> points, const std::function<Rank(cons
 
 }  // namespace
 
-int complexity_of(const Families& families, const Choice& choice) {
-  const Family& family = families.families[choice.family];
+int complexity_of(const Families& families, const PlanPoint& plan_point) {
+  const Family& family = families.families[plan_point.family];
   const NamedWrapping& wrapping = families.wrappings[family.wrapping];
-  const bool is_mixed = choice.kept > 0 && choice.kept < wrapping.wrapping.longest();
-  const StackCounts& counts = families.checkpointed(family, choice.checkpointed);
+  const bool is_mixed = plan_point.kept > 0 && plan_point.kept < wrapping.wrapping.longest();
+  const StackCounts& counts = families.checkpointed(family, plan_point.checkpointed);
   const std::int64_t checkpointed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const bool is_partial = checkpointed > 0 && checkpointed < families.num_blocks();
   int complexity = complexity_of_family(families, family);
   complexity += is_mixed ? 2 : 0;
   complexity += is_partial ? 2 : 0;
   complexity += is_alike(counts, families.blocks) ? 0 : 1;
-  complexity += families.way_of(choice).mode == CheckpointMode::Selective && choice.checkpointed > 0 ? 1 : 0;
+  complexity += families.way_of(plan_point).mode == CheckpointMode::Selective && plan_point.checkpointed > 0 ? 1 : 0;
   return complexity;
 }
 
@@ -146,13 +146,13 @@ NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Familie
                             const std::function<bool()>& should_stop, const std::function<bool(const Plan&)>& is_said,
                             const TieLimits& limits) {
   const auto rank_of = [&](const EvaluatedPoint& point) -> Rank {
-    const Choice choice = cost.choice_of(point.point);
+    const PlanPoint plan_point = cost.plan_point_of(point.point);
     // If the samples of a step differ, more of them by accumulation alone are no gain within the band.
-    return {complexity_of(families, choice), &timed == &cost ? 0 : families.families[choice.family].accumulation,
-            point.cost.time};
+    return {complexity_of(families, plan_point),
+            &timed == &cost ? 0 : families.families[plan_point.family].accumulation, point.cost.time};
   };
   const auto is_point_said = [&](const EvaluatedPoint& point) {
-    return !is_said || is_said(cost.plan_of(cost.choice_of(point.point)));
+    return !is_said || is_said(cost.plan_of(cost.plan_point_of(point.point)));
   };
   TiedCost tied(timed, fastest);
   const auto best = [&] {

@@ -7,7 +7,7 @@
 
 #include "core/plan/plan.h"
 #include "planner/search/predicted_cost.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 
 namespace fsdp::planner {
 
@@ -21,7 +21,7 @@ inline constexpr double kTieMemoryShare = 0.03;
 
 /// How far a point is from the plan that a user would write first. 0 is whole units with one reshard setting over all
 /// GPUs, all blocks checkpointed alike, every micro-batch reduced, nothing on the host, the arguments of the base.
-int complexity_of(const Families& families, const Choice& choice);
+int complexity_of(const Families& families, const PlanPoint& plan_point);
 
 /// Limits of the comparison.
 struct TieLimits {

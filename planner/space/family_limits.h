@@ -7,7 +7,7 @@
 #include "core/base/result.h"
 #include "core/model/model.h"
 #include "core/plan/plan.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 
 namespace fsdp::planner {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/wrap_policy.h"
 
 namespace fsdp::planner {

@@ -16,7 +16,7 @@
 #include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
 #include "planner/space/batches.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/search_traits.h"
 
 namespace fsdp::planner {

@@ -9,7 +9,7 @@
 
 #include "core/spec/model_spec.h"
 #include "planner/request/plan_request.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 
 namespace fsdp::planner {
 namespace {

@@ -43,9 +43,9 @@ void add_points(const Case& c, const Space& space, KnownPredictions& known,
       for (const std::int32_t checkpointed : family.checkpointed) {
         for (std::int32_t way = 0; way < static_cast<std::int32_t>(family.ways.size()); ++way) {
           if (checkpointed == 0 && way > 0) continue;  // Without blocks there is one way.
-          const Choice choice{f, kept, checkpointed, way};
-          const auto key = KnownPredictions::key_of(number, families, choice);
-          const std::string plan = text_of(plan_of(space.base, families, choice));
+          const PlanPoint plan_point{f, kept, checkpointed, way};
+          const auto key = KnownPredictions::key_of(number, families, plan_point);
+          const std::string plan = text_of(plan_of(space.base, families, plan_point));
           plans[key].insert(plan);
           keys[plan].insert(key);
         }
@@ -84,17 +84,17 @@ TEST(KnownPredictions, SpacesShareTheirPredictions) {
   PredictedCost first(c.space.base, engine.families, predictor_of, Room::Spare, &known);
   PredictedCost second(c.space.base, engine.families, predictor_of, Room::Spare, &known);
   PredictedCost tight(c.space.base, engine.families, predictor_of, Room::None, &known);
-  const Choice choice = first.choice_of(first.space().front().first_point());
+  const PlanPoint plan_point = first.plan_point_of(first.space().front().first_point());
   for (const Detail detail : {Detail::Time, Detail::Live, Detail::Device}) {
-    const simulator::Outcome& asked = first.outcome(choice, detail);
-    EXPECT_EQ(second.outcome(choice, detail).peaks.device, asked.peaks.device);
-    EXPECT_EQ(second.outcome(choice, detail).step, asked.step);
-    EXPECT_EQ(second.outcome(choice, detail).own_lower_bound, asked.own_lower_bound);
+    const simulator::Outcome& asked = first.outcome(plan_point, detail);
+    EXPECT_EQ(second.outcome(plan_point, detail).peaks.device, asked.peaks.device);
+    EXPECT_EQ(second.outcome(plan_point, detail).step, asked.step);
+    EXPECT_EQ(second.outcome(plan_point, detail).own_lower_bound, asked.own_lower_bound);
   }
   EXPECT_EQ(first.asked().time + first.asked().live + first.asked().memory, 3);
   EXPECT_EQ(second.asked().time + second.asked().live + second.asked().memory, 0);
   // What a plan can live in is another question.
-  tight.memory_up_to(choice, simulator::kWholePrediction);
+  tight.memory_up_to(plan_point, simulator::kWholePrediction);
   EXPECT_EQ(tight.asked().memory, 1);
 }
 
@@ -107,13 +107,13 @@ TEST(KnownPredictions, PartialPredictionIsCompletedForAHigherLimit) {
   PredictedCost first(c.space.base, engine.families, predictor_of, Room::Spare, &known);
   PredictedCost second(c.space.base, engine.families, predictor_of, Room::Spare, &known);
   PredictedCost third(c.space.base, engine.families, predictor_of, Room::Spare, &known);
-  const Choice choice = first.choice_of(first.space().front().first_point());
-  EXPECT_FALSE(first.memory_up_to(choice, Bytes(1)).is_whole);
-  EXPECT_FALSE(second.memory_up_to(choice, Bytes(2)).is_whole);
+  const PlanPoint plan_point = first.plan_point_of(first.space().front().first_point());
+  EXPECT_FALSE(first.memory_up_to(plan_point, Bytes(1)).is_whole);
+  EXPECT_FALSE(second.memory_up_to(plan_point, Bytes(2)).is_whole);
   EXPECT_EQ(second.asked().memory, 0);
-  EXPECT_TRUE(second.memory_up_to(choice, simulator::kWholePrediction).is_whole);
+  EXPECT_TRUE(second.memory_up_to(plan_point, simulator::kWholePrediction).is_whole);
   EXPECT_EQ(second.asked().memory, 1);
-  EXPECT_TRUE(third.memory_up_to(choice, Bytes(1)).is_whole);
+  EXPECT_TRUE(third.memory_up_to(plan_point, Bytes(1)).is_whole);
   EXPECT_EQ(third.asked().memory, 0);
 }
 

@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "core/plan/plan.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "simulator/memory/block_sums.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/prepared/prediction.h"
@@ -60,11 +60,11 @@ RC_GTEST_PROP(LiveBound, CountsOfRunsEqualCountsOneByOne, ()) {
   for (int i = 0; i < 8; ++i) {
     Box box = boxes[*rc::gen::inRange<std::size_t>(0, boxes.size())];
     for (Interval& range : box.ranges) range.first = range.last = *rc::gen::inRange(range.first, range.last + 1);
-    const Choice choice = engine.cost.choice_of(box);
-    const Plan plan = plan_of(c.space.base, engine.families, choice);
+    const PlanPoint plan_point = engine.cost.plan_point_of(box);
+    const Plan plan = plan_of(c.space.base, engine.families, plan_point);
     // Its bound begins again where the cache is emptied, of which the trace knows nothing.
     if (is_zero(plan)) continue;
-    const ModelIndex index = index_of(engine.cost.predictor_of(choice).model());
+    const ModelIndex index = index_of(engine.cost.predictor_of(plan_point).model());
     TapeLibrary library(index);
     const auto costs = simulator::mesh_costs(c.cluster, plan.mesh);
     const auto prepared = simulator::prepare(index, c.cluster, plan, costs, library, 0, simulator::PreparedFor::Bound);

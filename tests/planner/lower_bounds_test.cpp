@@ -105,7 +105,7 @@ void expect_the_step_times(const Case& c, const std::string& what) {
     const double in_order = engine.cost.bound(point.box, static_cast<int>(CostLevel::Order)).time;
     EXPECT_LE(in_order, point.nanoseconds) << what;
     EXPECT_GT(in_order, point.nanoseconds * 0.99)
-        << what << ": " << label_of(engine.families, engine.cost.choice_of(point.box));
+        << what << ": " << label_of(engine.families, engine.cost.plan_point_of(point.box));
     ++num_points;
   }
   EXPECT_GT(num_points, 10U) << what;

@@ -89,7 +89,7 @@ RC_GTEST_PROP(NoPlanFits, IsReportedIfNoWideningFits, ()) {
     const bool is_full = points.size() == kNumLeast;
     for (const Priced& point : price_all(engine, is_full ? Bytes(points.back().needed) : simulator::kWholePrediction)) {
       if (is_full && point.needed > points.back().needed) continue;
-      points.push_back({point.needed, label_of(engine.families, engine.cost.choice_of(point.box))});
+      points.push_back({point.needed, label_of(engine.families, engine.cost.plan_point_of(point.box))});
     }
     std::stable_sort(points.begin(), points.end(),
                      [](const Widest& a, const Widest& b) { return a.needed < b.needed; });

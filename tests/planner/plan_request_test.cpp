@@ -12,8 +12,8 @@
 #include "core/cluster/bf16_units.h"
 #include "core/plan/plan_names.h"
 #include "planner/request/plan_machines.h"
-#include "planner/space/choice.h"
 #include "planner/space/choice_table.h"
+#include "planner/space/families.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
 
@@ -204,7 +204,7 @@ std::string refusals_of(const PlanRequest& request) {
   Errors errors;
   for (std::size_t f = 0; f < families->families.size(); ++f) {
     const Family& family = families->families[f];
-    const Choice first{static_cast<int>(f), family.kept.front(), family.checkpointed.front(), 0};
+    const PlanPoint first{static_cast<int>(f), family.kept.front(), family.checkpointed.front(), 0};
     add_once(errors, check(plan_of(resolved->space.base, *families, first), *model));
   }
   std::string lines;

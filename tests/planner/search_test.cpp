@@ -20,7 +20,7 @@
 #include "planner/search/predicted_cost.h"
 #include "planner/search/predictors.h"
 #include "planner/search/ties.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "render/render_search.h"
 #include "render/result_json.h"
 #include "tests/support/search_cases.h"
@@ -86,11 +86,13 @@ void names_the_one_that_needs_least_of_equally_fast_ones(const Case& c, const En
     RC_ASSERT(named.cost.time <= latest);
     RC_ASSERT(named.cost.memory <= budget);
     RC_ASSERT(static_cast<double>(named.cost.memory) <= static_cast<double>(least->needed) * (1 + kTieMemoryShare));
-    const auto complexity = [&](const Box& box) { return complexity_of(engine.families, engine.cost.choice_of(box)); };
+    const auto complexity = [&](const Box& box) {
+      return complexity_of(engine.families, engine.cost.plan_point_of(box));
+    };
     RC_ASSERT(complexity(named.point) <= complexity(least->box));
     // Where one of those that count as equal is said by a trainer, one that is said is named.
     const auto is_said = [](const Plan& plan) { return plan.checkpointing.entries.empty(); };
-    const auto said = [&](const Box& box) { return is_said(engine.cost.plan_of(engine.cost.choice_of(box))); };
+    const auto said = [&](const Box& box) { return is_said(engine.cost.plan_of(engine.cost.plan_point_of(box))); };
     const double enough = static_cast<double>(least->needed) * (1 + kTieMemoryShare);
     const bool is_any = std::any_of(points.begin(), points.end(), [&](const Priced& point) {
       return point.nanoseconds <= latest && point.needed <= budget && static_cast<double>(point.needed) <= enough &&
@@ -162,15 +164,15 @@ void bounds_boxes_from_below(Engine& engine, const std::vector<Priced>& points) 
     for (const CostLevel level : {CostLevel::Sums, CostLevel::Order, CostLevel::Time, CostLevel::Live}) {
       const Bound bound = engine.cost.bound(box, static_cast<int>(level));
       if (bound.time <= point.nanoseconds && bound.memory <= point.needed) continue;
-      RC_LOG() << label_of(engine.families, engine.cost.choice_of(point.box)) << ", level " << static_cast<int>(level)
-               << ", in " << text_of(box) << "\n";
+      RC_LOG() << label_of(engine.families, engine.cost.plan_point_of(point.box)) << ", level "
+               << static_cast<int>(level) << ", in " << text_of(box) << "\n";
       RC_ASSERT(bound.time <= point.nanoseconds);
       RC_ASSERT(bound.memory <= point.needed);
     }
     // Segments of the allocator do not hide what the law is short of.
     const std::int64_t at_least = engine.cost.needed_at_least(point.box);
     RC_ASSERT(at_least <= point.needed);
-    RC_LOG() << "needed: " << label_of(engine.families, engine.cost.choice_of(point.box)) << ", in " << text_of(box)
+    RC_LOG() << "needed: " << label_of(engine.families, engine.cost.plan_point_of(point.box)) << ", in " << text_of(box)
              << "\n";
     RC_ASSERT(engine.cost.needed_at_least(box) <= at_least);
     // A row of the box, of one point in ten.
@@ -204,8 +206,8 @@ RC_GTEST_PROP(Search, QuickPredictionEqualsTheFullOneInReservedMemory, ()) {
   for (int i = 0; i < 20; ++i) {
     Box box = boxes[*rc::gen::inRange<std::size_t>(0, boxes.size())];
     for (Interval& range : box.ranges) range.first = range.last = *rc::gen::inRange(range.first, range.last + 1);
-    const Plan plan = plan_of(c.space.base, engine.families, engine.cost.choice_of(box));
-    simulator::Predictor& predictor = engine.cost.predictor_of(engine.cost.choice_of(box));
+    const Plan plan = plan_of(c.space.base, engine.families, engine.cost.plan_point_of(box));
+    simulator::Predictor& predictor = engine.cost.predictor_of(engine.cost.plan_point_of(box));
     const auto whole = predictor.evaluate(plan, simulator::Detail::Memory);
     const Bytes needed = whole->peaks.device + whole->margin;
     const Bytes enough = *rc::gen::element(simulator::kWholePrediction, needed, needed - Bytes(1), Bytes(1 << 20));
@@ -231,9 +233,9 @@ RC_GTEST_PROP(Search, UsedPredictorAnswersLikeANewOne, ()) {
   for (int i = 0; i < 4; ++i) {
     Box box = boxes[*rc::gen::inRange<std::size_t>(0, boxes.size())];
     for (Interval& range : box.ranges) range.first = range.last = *rc::gen::inRange(range.first, range.last + 1);
-    const Choice choice = engine.cost.choice_of(box);
-    const Plan plan = plan_of(c.space.base, engine.families, choice);
-    simulator::Predictor& used = engine.cost.predictor_of(choice);
+    const PlanPoint plan_point = engine.cost.plan_point_of(box);
+    const Plan plan = plan_of(c.space.base, engine.families, plan_point);
+    simulator::Predictor& used = engine.cost.predictor_of(plan_point);
     simulator::Predictor fresh(used.model(), c.cluster);
     for (const simulator::Detail detail :
          {simulator::Detail::Device, simulator::Detail::Live, simulator::Detail::Time, simulator::Detail::Memory}) {
@@ -445,7 +447,7 @@ RC_GTEST_PROP(Search, PeakOfAPlanIsThatOfItsWorstRank, ()) {
   for (int i = 0; i < 5; ++i) {
     Box box = boxes[*rc::gen::inRange<std::size_t>(0, boxes.size())];
     for (Interval& range : box.ranges) range.first = range.last = *rc::gen::inRange(range.first, range.last + 1);
-    const Plan plan = plan_of(c.space.base, engine.families, engine.cost.choice_of(box));
+    const Plan plan = plan_of(c.space.base, engine.families, engine.cost.plan_point_of(box));
     Bytes most;
     std::int64_t worst = 0;
     for (std::int64_t rank = 0; rank < world_size(c.cluster); ++rank) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/strategy_names.h"
 #include "tests/support/small_models.h"
 
@@ -287,8 +287,8 @@ TEST(StrategyNames, HybridOnOneNodeSearchesMeshesWithReplicas) {
   std::set<std::int64_t> shards;
   for (const Family& family : families->families) {
     shards.insert(family.mesh.dp_shard());
-    const Choice choice{static_cast<int>(&family - families->families.data()), 0, family.checkpointed.front()};
-    EXPECT_EQ(fsdp1_name(plan_of(f.space.base, *families, choice)), "HYBRID_SHARD");
+    const PlanPoint plan_point{static_cast<int>(&family - families->families.data()), 0, family.checkpointed.front()};
+    EXPECT_EQ(fsdp1_name(plan_of(f.space.base, *families, plan_point)), "HYBRID_SHARD");
   }
   EXPECT_EQ(shards, (std::set<std::int64_t>{2, 4}));
   EXPECT_EQ(to_string(apply_strategy("HYBRID_SHARD", small_cluster(3, 1, Bytes(1 << 30)), f.space).error().at(0)),
@@ -308,8 +308,8 @@ TEST(StrategyNames, RequestedNameIsPrinted) {
     ASSERT_TRUE(families) << name;
     for (std::size_t i = 0; i < families->families.size(); ++i) {
       const Family& family = families->families[i];
-      const Choice choice{static_cast<int>(i), family.kept.front(), family.checkpointed.front()};
-      EXPECT_EQ(fsdp1_name(plan_of(f.space.base, *families, choice)), name)
+      const PlanPoint plan_point{static_cast<int>(i), family.kept.front(), family.checkpointed.front()};
+      EXPECT_EQ(fsdp1_name(plan_of(f.space.base, *families, plan_point)), name)
           << families->wrappings[family.wrapping].label;
     }
   }

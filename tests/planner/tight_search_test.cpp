@@ -57,9 +57,9 @@ Runs runs_by_brute_force(const Case& c) {
   Engine engine(c);
   Runs runs;
   for (const Priced& point : price_all(engine, Bytes(0))) {
-    const Choice choice = engine.cost.choice_of(point.box);
+    const PlanPoint plan_point = engine.cost.plan_point_of(point.box);
     const auto outcome =
-        engine.cost.predictor_of(choice).evaluate(engine.cost.plan_of(choice), simulator::Detail::Tight);
+        engine.cost.predictor_of(plan_point).evaluate(engine.cost.plan_of(plan_point), simulator::Detail::Tight);
     if (outcome->device.verdict != Verdict::Fits) continue;
     ++runs.number;
     runs.nanoseconds = std::min(runs.nanoseconds, point.nanoseconds + 1e9 * outcome->flush_time.count());

@@ -10,7 +10,7 @@
 #include "core/spec/model_spec.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/predictors.h"
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 #include "planner/space/space.h"
 
 namespace fsdp::planner {

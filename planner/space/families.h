@@ -65,13 +65,13 @@ struct NamedWrapping {
 };
 
 /// A point of the space.
-struct Choice {
+struct PlanPoint {
   int family = 0;
   std::int32_t kept = 0;
   std::int32_t checkpointed = 0;
   std::int32_t way = 0;  ///< An index of `Family::ways`.
 
-  bool operator==(const Choice&) const = default;
+  bool operator==(const PlanPoint&) const = default;
 };
 
 /// The space of one model on one cluster.
@@ -90,8 +90,8 @@ struct Families {
   const StackCounts& checkpointed(const Family& family, std::int32_t number) const {
     return orders[static_cast<std::size_t>(family.order)].counts[static_cast<std::size_t>(number)];
   }
-  const CheckpointWay& way_of(const Choice& choice) const {
-    return families[static_cast<std::size_t>(choice.family)].ways[static_cast<std::size_t>(choice.way)];
+  const CheckpointWay& way_of(const PlanPoint& plan_point) const {
+    return families[static_cast<std::size_t>(plan_point.family)].ways[static_cast<std::size_t>(plan_point.way)];
   }
 };
 
@@ -99,17 +99,17 @@ struct Families {
 Result<Families> families_of(const Space& space, const Model& model, const Cluster& cluster);
 
 /// The plan of a point: `base` with all choices of the point. The caller sets the dimensions.
-Plan plan_of(const Plan& base, const Families& families, const Choice& choice);
+Plan plan_of(const Plan& base, const Families& families, const PlanPoint& plan_point);
 
 /// The units of a family whose last `kept` units of each stack stay unsharded: bottom-up, the root last.
 std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::int64_t kept);
 
 /// "FULL_SHARD, per 2 blocks, checkpoint 12 of 28": the parts that distinguish a point from its neighbors.
-std::string label_of(const Families& families, const Choice& choice);
+std::string label_of(const Families& families, const PlanPoint& plan_point);
 
 /// "reshard False for the last 8, per 2 blocks": the choices of the first point that the other does not share. "without
 /// CPU offload" if the first lacks a choice of the other and adds none.
-std::string difference_of(const Families& families, const Choice& choice, const Choice& other);
+std::string difference_of(const Families& families, const PlanPoint& plan_point, const PlanPoint& other);
 
 /// Sizes of shard groups for a number of GPUs, largest first: parts of a node, and numbers of whole nodes that divide
 /// the GPUs.

@@ -1,6 +1,6 @@
 // The plans that points of the space mean.
 
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -30,9 +30,9 @@ struct Points {
     space.every_number = true;
   }
 
-  std::vector<Choice> all() {
+  std::vector<PlanPoint> all() {
     families = *families_of(space, model, cluster);
-    std::vector<Choice> choices;
+    std::vector<PlanPoint> choices;
     for (std::size_t f = 0; f < families.families.size(); ++f) {
       for (const std::int32_t kept : families.families[f].kept) {
         for (const std::int32_t blocks : families.families[f].checkpointed) {
@@ -55,11 +55,11 @@ struct Points {
 void expect_valid_and_distinct(Points points) {
   std::set<std::string> labels;
   std::vector<Plan> plans;
-  const std::vector<Choice> all = points.all();
+  const std::vector<PlanPoint> all = points.all();
   EXPECT_EQ(static_cast<std::int64_t>(all.size()), points.families.size());
-  for (const Choice& choice : all) {
-    const Plan plan = plan_of(points.space.base, points.families, choice);
-    const std::string label = label_of(points.families, choice);
+  for (const PlanPoint& plan_point : all) {
+    const Plan plan = plan_of(points.space.base, points.families, plan_point);
+    const std::string label = label_of(points.families, plan_point);
     EXPECT_EQ(check(plan, points.model), Errors{}) << label;
     EXPECT_EQ(plan.mesh.world_size(), world_size(points.cluster)) << label;
     EXPECT_EQ(plan.units.back().modules, std::vector<std::string>{""}) << label;
@@ -74,34 +74,34 @@ void expect_valid_and_distinct(Points points) {
   EXPECT_EQ(labels.size(), all.size()) << "two plans have one label";
 }
 
-TEST(Choice, EveryPlanOfASmallSpaceIsValidAndNoTwoAreTheSame) {
+TEST(PlanPoint, EveryPlanOfASmallSpaceIsValidAndNoTwoAreTheSame) {
   expect_valid_and_distinct(Points({.layers = 3, .hidden = 256, .vocabulary = 8192}));
 }
 
-TEST(Choice, SeveralMicroBatchesDoubleThePlans) {
+TEST(PlanPoint, SeveralMicroBatchesDoubleThePlans) {
   Points points({.layers = 2, .hidden = 256, .vocabulary = 8192}, 2);
   const std::size_t with_one = points.all().size();
   points.space.base.accumulation = 2;
   EXPECT_EQ(points.all().size(), 2 * with_one);
   expect_valid_and_distinct(points);
   points.space.sync_every_micro_batch = false;
-  for (const Choice& choice : points.all()) {
-    const Plan plan = plan_of(points.space.base, points.families, choice);
+  for (const PlanPoint& plan_point : points.all()) {
+    const Plan plan = plan_of(points.space.base, points.families, plan_point);
     EXPECT_FALSE(plan.sync_every_micro_batch);
-    EXPECT_NE(label_of(points.families, choice).find(", gradients reduced once a step"), std::string::npos);
+    EXPECT_NE(label_of(points.families, plan_point).find(", gradients reduced once a step"), std::string::npos);
   }
 }
 
-TEST(Choice, DifferenceOfPlansListsOnlyWhatDiffers) {
+TEST(PlanPoint, DifferenceOfPlansListsOnlyWhatDiffers) {
   Points points({.layers = 4, .hidden = 256, .vocabulary = 8192}, 2);
   points.space.shard = 2;
   points.space.wrap = Wrap{1, {}};
   points.space.wrap_ends = true;
   points.space.cpu_offload = false;
   points.all();
-  const Choice plain{0, 0, 0};
-  const Choice kept{0, 2, 0};
-  const Choice checkpointed{0, 2, 3};
+  const PlanPoint plain{0, 0, 0};
+  const PlanPoint kept{0, 2, 0};
+  const PlanPoint checkpointed{0, 2, 3};
   EXPECT_EQ(difference_of(points.families, kept, plain), "reshard False for the last 2");
   EXPECT_EQ(difference_of(points.families, checkpointed, plain), "reshard False for the last 2, checkpoint 3 of 4");
   EXPECT_EQ(difference_of(points.families, plain, checkpointed),
@@ -109,7 +109,7 @@ TEST(Choice, DifferenceOfPlansListsOnlyWhatDiffers) {
   EXPECT_EQ(difference_of(points.families, plain, plain), "");
 }
 
-TEST(Choice, StacksAreCheckpointedAlikeOrOneBeforeTheOther) {
+TEST(PlanPoint, StacksAreCheckpointedAlikeOrOneBeforeTheOther) {
   Points points(small_encoder_decoder({.layers = 2, .hidden = 256, .vocabulary = 8192}), 2);
   points.space.shard = 2;
   points.space.wrap = Wrap{1, {}};
@@ -119,15 +119,15 @@ TEST(Choice, StacksAreCheckpointedAlikeOrOneBeforeTheOther) {
   points.space.wrap_ends = true;
   points.space.checkpoint_ways = {CheckpointMode::Full};
   std::set<StackCounts> found;
-  for (const Choice& choice : points.all()) {
-    found.insert(points.families.checkpointed(points.families.families[static_cast<std::size_t>(choice.family)],
-                                              choice.checkpointed));
+  for (const PlanPoint& plan_point : points.all()) {
+    found.insert(points.families.checkpointed(points.families.families[static_cast<std::size_t>(plan_point.family)],
+                                              plan_point.checkpointed));
   }
   // With two blocks each the orders leave nothing out.
   EXPECT_EQ(found, (std::set<StackCounts>{{0, 0}, {1, 1}, {2, 2}, {1, 0}, {2, 0}, {2, 1}, {0, 1}, {0, 2}, {1, 2}}));
 }
 
-TEST(Choice, WaysToCheckpointSaveOpsInTheirOrder) {
+TEST(PlanPoint, WaysToCheckpointSaveOpsInTheirOrder) {
   Points points({.layers = 2, .hidden = 256, .vocabulary = 8192});
   points.all();
   const Family& family = points.families.families.front();
@@ -156,7 +156,7 @@ TEST(Choice, WaysToCheckpointSaveOpsInTheirOrder) {
 }
 
 // DeepSpeed's linear layer adds its bias in place, to what selective checkpointing has kept.
-TEST(Choice, Zero3SearchesNoCheckpointOfItsLinearLayers) {
+TEST(PlanPoint, Zero3SearchesNoCheckpointOfItsLinearLayers) {
   const auto names_of = [](Framework framework, const std::string& name) {
     Points points(*read_model_spec("model_specs/" + name + ".json"));
     points.space.base.runtime.framework = framework;
@@ -176,17 +176,17 @@ TEST(Choice, Zero3SearchesNoCheckpointOfItsLinearLayers) {
   EXPECT_EQ(names_of(Framework::Zero3, "gpt2"), all);         // Its Conv1D is none of DeepSpeed's layers.
 }
 
-TEST(Choice, EachStackCanCheckpointItsOwnNumber) {
+TEST(PlanPoint, EachStackCanCheckpointItsOwnNumber) {
   Points points(small_encoder_decoder({.layers = 3, .hidden = 256, .vocabulary = 8192}), 2);
   points.space.checkpoint = CheckpointChoice{CheckpointMode::Selective, std::nullopt, {1, 2}};
-  const std::vector<Choice> all = points.all();
-  for (const Choice& choice : all) {
-    const Plan plan = plan_of(points.space.base, points.families, choice);
+  const std::vector<PlanPoint> all = points.all();
+  for (const PlanPoint& plan_point : all) {
+    const Plan plan = plan_of(points.space.base, points.families, plan_point);
     const auto counts = first_blocks_of(plan, points.families.blocks);
     ASSERT_TRUE(counts.has_value());
     EXPECT_EQ(*counts, (StackCounts{1, 2}));
     EXPECT_EQ(plan.checkpointing.entries.front().mode, CheckpointMode::Selective);
-    EXPECT_NE(label_of(points.families, choice).find("selective checkpoint 1 + 2 blocks"), std::string::npos);
+    EXPECT_NE(label_of(points.families, plan_point).find("selective checkpoint 1 + 2 blocks"), std::string::npos);
   }
   EXPECT_NE(sentence_of(plan_of(points.space.base, points.families, all.front()), facts_of(points.model), "")
                 .find("checkpoint 1 of 3 blocks of encoder.block, 2 of 3 of decoder.block selectively"),
@@ -200,11 +200,11 @@ TEST(Choice, EachStackCanCheckpointItsOwnNumber) {
             "number for each stack, in forward order and at most 3, 3, or one for all of them.");
 }
 
-TEST(Choice, TiedTablesStayInOneUnit) {
+TEST(PlanPoint, TiedTablesStayInOneUnit) {
   expect_valid_and_distinct(Points({.layers = 2, .hidden = 256, .vocabulary = 8192, .tied = true}));
 }
 
-TEST(Choice, SeveralNodesHaveAnIntegerReshard) {
+TEST(PlanPoint, SeveralNodesHaveAnIntegerReshard) {
   Points points({.layers = 2, .hidden = 256, .vocabulary = 8192}, 2, 2);
   expect_valid_and_distinct(points);
   points.all();
@@ -213,7 +213,7 @@ TEST(Choice, SeveralNodesHaveAnIntegerReshard) {
   EXPECT_TRUE(has_integer);
 }
 
-TEST(Choice, LastUnitsStayGatheredAndFirstBlocksCheckpointed) {
+TEST(PlanPoint, LastUnitsStayGatheredAndFirstBlocksCheckpointed) {
   Points points({.layers = 5, .hidden = 256, .vocabulary = 8192});
   points.space.shard = 4;
   points.space.wrap = Wrap{2, {}};
@@ -221,7 +221,7 @@ TEST(Choice, LastUnitsStayGatheredAndFirstBlocksCheckpointed) {
   points.space.cpu_offload = false;
   points.space.reshard = ReshardChoice{Kind::Always, 0, 1};
   points.space.checkpoint = CheckpointChoice{CheckpointMode::Selective, 3};
-  const std::vector<Choice> all = points.all();
+  const std::vector<PlanPoint> all = points.all();
   ASSERT_EQ(all.size(), 1U);
   const Plan plan = plan_of(points.space.base, points.families, all[0]);
   // Blocks 0 1 | 2 3 | 4: three units, of which the last stays unsharded; then both tables, then the root.
@@ -240,7 +240,7 @@ TEST(Choice, LastUnitsStayGatheredAndFirstBlocksCheckpointed) {
             "FULL_SHARD, reshard False for the last 1, per 2 blocks + embeddings, head, selective checkpoint 3 of 5");
 }
 
-TEST(Choice, PatternsWrapExactlyWhatTheyMatch) {
+TEST(PlanPoint, PatternsWrapExactlyWhatTheyMatch) {
   Points points({.layers = 2, .hidden = 256, .vocabulary = 8192});
   points.space.wrap = Wrap{1, {"model.layers.?", "model.layers.*.mlp"}};
   points.all();
@@ -251,7 +251,7 @@ TEST(Choice, PatternsWrapExactlyWhatTheyMatch) {
   expect_valid_and_distinct(points);
 }
 
-TEST(Choice, PlansWithUnitsInsideBlocksAreValidAndDistinct) {
+TEST(PlanPoint, PlansWithUnitsInsideBlocksAreValidAndDistinct) {
   Points points({.layers = 2, .hidden = 256, .vocabulary = 8192});
   points.space.parts_from = 0;
   points.space.blocks_per_unit = {1};
@@ -276,7 +276,7 @@ std::vector<std::string> units_in_block(const ModelSpec& spec, const std::string
 
 using Names = std::vector<std::string>;
 
-TEST(Choice, BlockIsSplitIntoItsLargeModulesAndTheRest) {
+TEST(PlanPoint, BlockIsSplitIntoItsLargeModulesAndTheRest) {
   // Attention 4 x 256^2 = 262,144, each projection of the MLP 196,608: attention is above the largest piece, so that
   // it is cut, too.
   const ModelSpec dense = small_transformer({.layers = 2, .hidden = 256});
@@ -287,7 +287,7 @@ TEST(Choice, BlockIsSplitIntoItsLargeModulesAndTheRest) {
                    ".mlp.up_proj", ".mlp.down_proj"}));
 }
 
-TEST(Choice, SentenceNamesUnitsInsideBlocks) {
+TEST(PlanPoint, SentenceNamesUnitsInsideBlocks) {
   const auto sentence = [](int hidden, const std::string& wrap) {
     const Model model = *build_model(small_transformer({.layers = 2, .hidden = hidden, .vocabulary = 16384}));
     Plan plan;
@@ -300,7 +300,7 @@ TEST(Choice, SentenceNamesUnitsInsideBlocks) {
   EXPECT_EQ(sentence(256, "projections"), "fully_shard on 7 modules of each block + model.embed_tokens, lm_head");
 }
 
-TEST(Choice, ExpertsThatTheMixtureRunsAreNoUnits) {
+TEST(PlanPoint, ExpertsThatTheMixtureRunsAreNoUnits) {
   const ModelSpec mixture = small_transformer({.layers = 2, .hidden = 256, .experts = 4});
   EXPECT_EQ(units_in_block(mixture, "projections", "model.layers.0"), (Names{".self_attn", ".mlp"}));
   const Model model = *build_model(mixture);
@@ -316,7 +316,7 @@ TEST(Choice, ExpertsThatTheMixtureRunsAreNoUnits) {
             "\"model.layers.0.mlp\", which would not gather it. Wrap \"model.layers.0.mlp\" in its place.");
 }
 
-TEST(Choice, PlainBlocksHaveNoUnitsInside) {
+TEST(PlanPoint, PlainBlocksHaveNoUnitsInside) {
   const ModelSpec chain = *read_model_spec("model_specs/mlp.json");
   EXPECT_EQ(
       units_in_block(chain, "sublayers", ""),
@@ -324,7 +324,7 @@ TEST(Choice, PlainBlocksHaveNoUnitsInside) {
              "or \"root\"."}));
 }
 
-TEST(Choice, TheModulesInsideABlockAreFoundInEveryFamily) {
+TEST(PlanPoint, TheModulesInsideABlockAreFoundInEveryFamily) {
   const auto units = [](const std::string& file, const std::string& wrap, const std::string& block) {
     return units_in_block(*read_model_spec("model_specs/" + file + ".json"), wrap, block);
   };

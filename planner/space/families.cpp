@@ -1,4 +1,4 @@
-#include "planner/space/choice.h"
+#include "planner/space/families.h"
 
 #include <fmt/ranges.h>
 
@@ -275,29 +275,29 @@ std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
 }
 
 /// The parts of a label that distinguish a point from its neighbors.
-std::vector<std::string> label_parts(const Families& families, const Choice& choice) {
-  const Family& family = families.families[choice.family];
+std::vector<std::string> label_parts(const Families& families, const PlanPoint& plan_point) {
+  const Family& family = families.families[plan_point.family];
   const NamedWrapping& wrapping = families.wrappings[family.wrapping];
   Plan plan;
   plan.mesh = family.mesh;
-  plan.units = units_of(wrapping.wrapping, family, choice.kept);
+  plan.units = units_of(wrapping.wrapping, family, plan_point.kept);
   plan.runtime.framework = families.framework;
   std::vector<std::string> parts = {strategy_name(plan)};
   const bool is_hybrid = family.mesh.dp_replicate() > 1 && family.mesh.dp_shard() > 1;
   if (is_hybrid) parts[0] += fmt::format(" {} x {}", family.mesh.dp_replicate(), family.mesh.dp_shard());
-  const bool keeps_all = choice.kept > 0 && choice.kept >= wrapping.wrapping.longest();
+  const bool keeps_all = plan_point.kept > 0 && plan_point.kept >= wrapping.wrapping.longest();
   if (family.reshard == Kind::Smaller) {
     parts.push_back(fmt::format("reshard {}", family.reshard_world_size));
-  } else if (choice.kept > 0 && !keeps_all) {
-    parts.push_back(fmt::format("reshard False for the last {}", choice.kept));
+  } else if (plan_point.kept > 0 && !keeps_all) {
+    parts.push_back(fmt::format("reshard False for the last {}", plan_point.kept));
   } else if (keeps_all && parts[0] != "SHARD_GRAD_OP") {
     parts.emplace_back("reshard False");
   }
   if (traits_of(plan).wraps_units) parts.push_back(wrapping.label);
-  const StackCounts& counts = families.checkpointed(family, choice.checkpointed);
+  const StackCounts& counts = families.checkpointed(family, plan_point.checkpointed);
   const std::int64_t checkpointed = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (checkpointed > 0) {
-    const CheckpointWay& way = families.way_of(choice);
+    const CheckpointWay& way = families.way_of(plan_point);
     const std::string word = way.mode == CheckpointMode::Full ? "checkpoint" : to_text(way) + " checkpoint";
     // If the stacks differ, one number cannot describe them.
     parts.push_back(is_alike(counts, families.blocks)
@@ -487,12 +487,13 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
   return units;
 }
 
-Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
-  const Family& family = families.families[choice.family];
+Plan plan_of(const Plan& base, const Families& families, const PlanPoint& plan_point) {
+  const Family& family = families.families[plan_point.family];
   Plan plan = base;
   plan.mesh = family.mesh;
-  plan.units = units_of(families.wrappings[family.wrapping].wrapping, family, choice.kept);
-  checkpoint_first(plan, families.blocks, families.checkpointed(family, choice.checkpointed), families.way_of(choice));
+  plan.units = units_of(families.wrappings[family.wrapping].wrapping, family, plan_point.kept);
+  checkpoint_first(plan, families.blocks, families.checkpointed(family, plan_point.checkpointed),
+                   families.way_of(plan_point));
   plan.accumulation = family.accumulation;
   plan.sync_every_micro_batch = family.sync_every_micro_batch;
   plan.forward_prefetch = family.forward_prefetch;
@@ -502,20 +503,20 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
   return plan;
 }
 
-std::string label_of(const Families& families, const Choice& choice) {
-  return fmt::format("{}", fmt::join(label_parts(families, choice), ", "));
+std::string label_of(const Families& families, const PlanPoint& plan_point) {
+  return fmt::format("{}", fmt::join(label_parts(families, plan_point), ", "));
 }
 
-std::string difference_of(const Families& families, const Choice& choice, const Choice& other) {
-  std::vector<std::string> more = label_parts(families, choice);
+std::string difference_of(const Families& families, const PlanPoint& plan_point, const PlanPoint& other) {
+  std::vector<std::string> more = label_parts(families, plan_point);
   std::vector<std::string> less = label_parts(families, other);
-  const std::vector<std::string> of_choice = more;
+  const std::vector<std::string> all_more = more;
   const auto erase_those_of = [](std::vector<std::string>& parts, const std::vector<std::string>& others) {
     std::erase_if(
         parts, [&](const std::string& part) { return std::find(others.begin(), others.end(), part) != others.end(); });
   };
   erase_those_of(more, less);
-  erase_those_of(less, of_choice);
+  erase_those_of(less, all_more);
   if (!more.empty()) return fmt::format("{}", fmt::join(more, ", "));
   return less.empty() ? "" : fmt::format("without {}", fmt::join(less, ", "));
 }
