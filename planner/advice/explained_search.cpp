@@ -12,11 +12,11 @@
 #include "planner/advice/remedies.h"
 #include "planner/advice/remedy_kind.h"
 #include "planner/advice/upgrade_note.h"
-#include "planner/search/attempt.h"
 #include "planner/search/expandable_segments.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/search_stages.h"
 #include "planner/search/searched_space.h"
+#include "planner/search/widening_search.h"
 #include "planner/space/wrap_policy.h"
 
 namespace fsdp::planner {
@@ -25,8 +25,8 @@ namespace {
 
 /// True if memory alone excluded plans that are faster than the `step` found by enough for a suggestion, and expandable
 /// segments may make room for one.
-bool may_gain_by_segments(const Space& space, const Cluster& cluster, Attempt& attempt, Seconds step) {
-  return expanded(space, cluster) && has_faster_that_is_too_large(attempt, step, kLeastSavedTime);
+bool may_gain_by_segments(const Space& space, const Cluster& cluster, FamilySearch& family_search, Seconds step) {
+  return expanded(space, cluster) && has_faster_that_is_too_large(family_search, step, kLeastSavedTime);
 }
 
 /// Changes that would give the plan room or, if it has room, make it faster.
@@ -43,7 +43,7 @@ Result<std::vector<Remedy>> remedies_of(SearchedSpace& searched) {
       fits ? options.most_work_of_remedies : kTimesWhereNothingFits * options.most_work_of_remedies;
   // The search of a suggestion is the same as that of a user who types it.
   const bool may_gain = fits && task.space.objective == SearchObjective::Time && searched.added_settings.empty() &&
-                        may_gain_by_segments(task.space, task.cluster, searched.attempt(), result.best.step);
+                        may_gain_by_segments(task.space, task.cluster, searched.family_search(), result.best.step);
   return remedies_for({.spec = task.spec,
                        .workload = task.workload,
                        .cluster = task.cluster,
@@ -67,14 +67,16 @@ Result<void> add_others(SearchedSpace& searched) {
   const bool fits = result.verdict == Verdict::Fits;
   // The reports on other plans compare times of steps.
   if (fits && space.objective != SearchObjective::Time) return {};
-  Attempt& attempt = searched.attempt();
-  const Families& families = attempt.limit.within;
+  FamilySearch& family_search = searched.family_search();
+  const Families& families = family_search.limit.within;
   if (fits) {
-    result.pareto = front_of(attempt.cost, families, *searched.found.point, space.pareto_points, searched.options);
+    result.pareto =
+        front_of(family_search.cost, families, *searched.found.point, space.pareto_points, searched.options);
   }
   if (!space.explain) return {};
   if (space.pareto_points > 0) {
-    result.explanation.rejected = rejected_of(attempt.cost, families, attempt.too_large(), result.best, result.verdict);
+    result.explanation.rejected =
+        rejected_of(family_search.cost, families, family_search.too_large(), result.best, result.verdict);
   }
   if (searched.options.on_progress) {
     searched.options.on_progress({.stage = SearchStage::Remedies, .space = result.proof.space});

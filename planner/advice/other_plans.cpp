@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "planner/advice/explain.h"
-#include "planner/search/attempt.h"
 #include "planner/search/candidate.h"
 #include "planner/search/ties.h"
+#include "planner/search/widening_search.h"
 
 namespace fsdp::planner {
 

@@ -58,9 +58,9 @@ FoundPoint least_of(FoundPoint in, BranchAndBound& smallest, SmallestCost& memor
 
 }  // namespace
 
-FoundPoint ClosestPlan::find(const Space& space, Attempt& attempt, const PredictorOf& predictor_of,
+FoundPoint ClosestPlan::find(const Space& space, FamilySearch& family_search, const PredictorOf& predictor_of,
                              const SearchOptions& options) {
-  const HostLimit& limit = attempt.limit;
+  const HostLimit& limit = family_search.limit;
   for (const HostLimit::Beyond& beyond : limit.beyond) {
     cost_.emplace(space.base, beyond.families, predictor_of, space.room, known_to(options));
     BranchAndBound fastest(*cost_, Objective::Time);
@@ -71,13 +71,14 @@ FoundPoint ClosestPlan::find(const Space& space, Attempt& attempt, const Predict
     if (is_stopped(options)) return {};
   }
   if (limit.beyond.empty()) {
-    if (!attempt.smallest) attempt.smallest.emplace(attempt.memory, Objective::Memory);
-    return least_of({&attempt.cost, &limit.within, {}}, *attempt.smallest, attempt.memory, space, options);
+    if (!family_search.smallest) family_search.smallest.emplace(family_search.memory, Objective::Memory);
+    return least_of({&family_search.cost, &limit.within, {}}, *family_search.smallest, family_search.memory, space,
+                    options);
   }
-  cost_.emplace(space.base, attempt.families, predictor_of, space.room, known_to(options));
+  cost_.emplace(space.base, family_search.families, predictor_of, space.room, known_to(options));
   SmallestCost memory(*cost_);
   BranchAndBound smallest(memory, Objective::Memory);
-  return least_of({&*cost_, &attempt.families, {}}, smallest, memory, space, options);
+  return least_of({&*cost_, &family_search.families, {}}, smallest, memory, space, options);
 }
 
 }  // namespace fsdp::planner

@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "core/base/units.h"
-#include "planner/search/attempt.h"
 #include "planner/search/lower_bounds.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/search.h"
+#include "planner/search/widening_search.h"
 #include "planner/space/families.h"
 #include "planner/space/space.h"
 
@@ -30,7 +30,8 @@ class ClosestPlan {
  public:
   /// The fastest plan that lacks only host memory, and least of it. If there is none, the plan that needs the least
   /// device memory. No point if it was stopped. REQUIRES: the arguments and this object outlive the result.
-  FoundPoint find(const Space& space, Attempt& attempt, const PredictorOf& predictor_of, const SearchOptions& options);
+  FoundPoint find(const Space& space, FamilySearch& family_search, const PredictorOf& predictor_of,
+                  const SearchOptions& options);
 
  private:
   std::optional<PredictedCost> cost_;

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/cluster/cluster.h"
-#include "planner/search/attempt.h"
+#include "planner/search/widening_search.h"
 #include "planner/space/space.h"
 
 namespace fsdp::planner {
@@ -21,9 +21,9 @@ inline constexpr std::string_view kExpandableSegments = "expandable_segments:Tru
 std::optional<Space> expanded(const Space& space, const Cluster& cluster);
 
 /// The note on a plan with expandable segments that the user did not request.
-std::string note_on_segments(Attempts& attempts, const Runtime& runtime);
+std::string note_on_segments(WideningSearch& widening_search, const Runtime& runtime);
 
 /// True if a plan that is faster by at least this fraction of `step` was ruled out by its memory alone.
-bool has_faster_that_is_too_large(Attempt& attempt, Seconds step, double part);
+bool has_faster_that_is_too_large(FamilySearch& family_search, Seconds step, double part);
 
 }  // namespace fsdp::planner

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "planner/search/attempt.h"
+#include "planner/search/widening_search.h"
 #include "planner/space/batches.h"
 #include "planner/space/families.h"
 

@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "planner/search/attempt.h"
 #include "planner/search/expandable_segments.h"
 #include "planner/search/prepared_space.h"
 #include "planner/search/search_stages.h"
 #include "planner/search/searched_space.h"
+#include "planner/search/widening_search.h"
 
 namespace fsdp::planner {
 

@@ -3,8 +3,9 @@
 // one dimension less to change, so the stack has at most four of them.
 //
 // Usual values first. "No plan fits" is an answer of the whole space alone (planner/space/space.h): if nothing of the
-// usual values fits, every j and k and every way of wrapping is searched (planner/search/attempt.h). If the usual
-// values fit by CPU offload alone, the whole space is searched without it: smaller units may be three times as fast.
+// usual values fits, every j and k and every way of wrapping is searched (planner/search/widening_search.h). If the
+// usual values fit by CPU offload alone, the whole space is searched without it: smaller units may be three times as
+// fast.
 //
 // Expandable segments are a setting of PyTorch's allocator, and not among the usual values. We name the setting if a
 // plan needs it, or if memory excludes the fastest plans and one is clearly faster with it. Near the edge of memory it
@@ -29,9 +30,9 @@
 
 #include "core/base/parse_units.h"
 #include "core/plan/torch_version.h"
-#include "planner/search/attempt.h"
 #include "planner/search/expandable_segments.h"
 #include "planner/search/predicted_cost.h"
+#include "planner/search/widening_search.h"
 #include "planner/trainers/trainers.h"
 #include "text/figures.h"
 
@@ -64,7 +65,7 @@ Next race_segments(SearchedSpace& from) {
   const std::int64_t work = from.task.options.most_work;
   const bool has_all_work = work == 0 || work >= kMostWork;
   const bool is_asked = from.wider && has_all_work && from.space.objective == SearchObjective::Time;
-  if (!is_asked || !from.attempts->is_long()) return none();
+  if (!is_asked || !from.widening_search->is_long()) return none();
   FSDP_TRY(const bool is_worth_it, has_fitting(from, *from.wider));
   return is_worth_it ? Next(NextSpace{*from.wider}) : none();
 }
@@ -79,7 +80,7 @@ Next with_segments_if_none_fits(SearchedSpace& from) {
   FSDP_TRY(const bool is_worth_it, has_fitting(from, *from.wider));
   if (!is_worth_it) return none();
   // If they ended a search early, a later search for a suggestion without them finds them again.
-  const bool are_found_again = from.attempts->slower_than().has_value();
+  const bool are_found_again = from.widening_search->slower_than().has_value();
   return NextSpace{*from.wider, std::string(are_found_again ? "" : kExpandableSegments)};
 }
 
@@ -89,15 +90,15 @@ bool does_fit(SearchedSpace& /*from*/, const SearchedSpace& found) {
 
 void add_note_on_segments(SearchedSpace& from, SearchedSpace& found) {
   std::vector<std::string>& notes = found.result.notes;
-  notes.insert(notes.begin(), note_on_segments(*from.attempts, from.wider->base.runtime));
+  notes.insert(notes.begin(), note_on_segments(*from.widening_search, from.wider->base.runtime));
 }
 
 Next without_offload(SearchedSpace& from) {
   constexpr std::int64_t kMost = 200;
   if (!from.fits() || from.space.cpu_offload || from.space.objective != SearchObjective::Time) return none();
-  Attempt& attempt = from.attempt();
-  const PlanPoint plan_point = attempt.cost.plan_point_of(attempt.fitting->point);
-  if (!attempt.limit.within.families[static_cast<std::size_t>(plan_point.family)].cpu_offload) return none();
+  FamilySearch& family_search = from.family_search();
+  const PlanPoint plan_point = family_search.cost.plan_point_of(family_search.fitting->point);
+  if (!family_search.limit.within.families[static_cast<std::size_t>(plan_point.family)].cpu_offload) return none();
   Space on_devices = from.prepared.space;
   on_devices.cpu_offload = false;
   FSDP_TRY(const bool is_worth_it, has_fitting(from, on_devices, kMost));
@@ -105,9 +106,9 @@ Next without_offload(SearchedSpace& from) {
 }
 
 bool is_faster(SearchedSpace& from, const SearchedSpace& found) {
-  Attempt& attempt = from.attempt();
-  const PlanPoint plan_point = attempt.cost.plan_point_of(attempt.fitting->point);
-  return fits(found) && found.result.best.step < attempt.cost.outcome(plan_point, Detail::Time).step;
+  FamilySearch& family_search = from.family_search();
+  const PlanPoint plan_point = family_search.cost.plan_point_of(family_search.fitting->point);
+  return fits(found) && found.result.best.step < family_search.cost.outcome(plan_point, Detail::Time).step;
 }
 
 /// Plans of a space without room to spare, if one of the smallest of its families runs. We predict a limited number of
@@ -119,9 +120,9 @@ Next without_room(const SearchedSpace& from, Space space, std::string settings) 
   space.may_expand_segments = false;
   if (space.max_predictions > 0) space.max_predictions = std::min(space.max_predictions, kMostPredictions);
   FSDP_TRY(Families families, families_for(whole(space), from.prepared.index(), from.task.cluster));
-  Attempt attempt(space, std::move(families), from.prepared.predictor_of(), from.options);
-  if (attempt.limit.within.families.empty()) return none();
-  SmallestCost& memory = attempt.memory;
+  FamilySearch family_search(space, std::move(families), from.prepared.predictor_of(), from.options);
+  if (family_search.limit.within.families.empty()) return none();
+  SmallestCost& memory = family_search.memory;
   const Bytes budget = budget_of(from.task.cluster);
   memory.probe(budget);
   memory.probe_by_live_bytes(
@@ -152,7 +153,7 @@ bool runs_faster(SearchedSpace& from, const SearchedSpace& found) {
 }
 
 void add_note_on_room(SearchedSpace& from, SearchedSpace& found) {
-  const Proof proof = from.attempt().proof();
+  const Proof proof = from.family_search().proof();
   const std::string_view none = proof.is_proven && !proof.stopped_early ? "No plan" : "No plan was found that";
   std::vector<std::string>& notes = found.result.notes;
   notes.insert(notes.begin(), fmt::format("{} has room to spare: this is the fastest that runs.", none));
@@ -162,7 +163,7 @@ Next faster_with_segments(SearchedSpace& from) {
   const bool is_asked = from.fits() && from.space.objective == SearchObjective::Time;
   std::optional<Space> wider = expanded(from.space, from.task.cluster);
   const bool may_gain =
-      is_asked && wider && has_faster_that_is_too_large(from.attempt(), from.result.best.step, kWorthASetting);
+      is_asked && wider && has_faster_that_is_too_large(from.family_search(), from.result.best.step, kWorthASetting);
   // A suggestion without the setting starts the same search, which finds the setting by itself.
   return may_gain ? Next(NextSpace{*std::move(wider)}) : none();
 }

@@ -52,10 +52,10 @@ std::string note_on_bounds(std::int64_t num_broken) {
 }
 
 /// Adds the reason why the answer is not proven.
-void add_doubt(Attempts& attempts, SearchResult& result) {
+void add_doubt(WideningSearch& widening_search, SearchResult& result) {
   if (!result.proof.is_proven) {
-    result.proof.doubt = note_on_bounds(attempts.answer().num_broken_bounds());
-  } else if (result.verdict == Verdict::DoesNotFit && attempts.is_open()) {
+    result.proof.doubt = note_on_bounds(widening_search.answer().num_broken_bounds());
+  } else if (result.verdict == Verdict::DoesNotFit && widening_search.is_open()) {
     result.proof.stopped_early = true;
     result.proof.doubt = "Not proven: the search came to the limit of its work before it knew whether some plan fits.";
   }
@@ -94,47 +94,47 @@ SearchTask::SearchTask(const ModelSpec& its_spec, const Workload& its_workload, 
 Result<void> start(SearchedSpace& searched) {
   const PreparedSpace& prepared = searched.prepared;
   const std::int64_t most = searched.wider ? kPredictionsBeforeSegments : 0;
-  FSDP_TRY(searched.attempts, Attempts::make(prepared.space, prepared.index(), searched.task.cluster,
-                                             prepared.predictor_of(), searched.options, most));
-  searched.attempts->start();
+  FSDP_TRY(searched.widening_search, WideningSearch::make(prepared.space, prepared.index(), searched.task.cluster,
+                                                          prepared.predictor_of(), searched.options, most));
+  searched.widening_search->start();
   return {};
 }
 
 Result<void> search_space(SearchedSpace& searched) {
-  return searched.attempts->search(searched.other_way);
+  return searched.widening_search->search(searched.other_way);
 }
 
 Result<void> go_on(SearchedSpace& searched) {
-  if (searched.attempts->is_open()) searched.attempts->go_on();
+  if (searched.widening_search->is_open()) searched.widening_search->go_on();
   return {};
 }
 
 Result<void> find_closest(SearchedSpace& searched) {
-  Attempt& attempt = searched.attempt();
+  FamilySearch& family_search = searched.family_search();
   const PreparedSpace& prepared = searched.prepared;
-  searched.found = searched.fits()
-                       ? FoundPoint{&attempt.cost, &attempt.limit.within, attempt.fitting}
-                       : searched.closest.find(prepared.space, attempt, prepared.predictor_of(), searched.options);
+  searched.found =
+      searched.fits() ? FoundPoint{&family_search.cost, &family_search.limit.within, family_search.fitting}
+                      : searched.closest.find(prepared.space, family_search, prepared.predictor_of(), searched.options);
   return {};
 }
 
 Result<void> compare_ties(SearchedSpace& searched) {
-  Attempt& attempt = searched.attempt();
+  FamilySearch& family_search = searched.family_search();
   FoundPoint& found = searched.found;
   SearchResult& result = searched.result;
-  result.proof = attempt.proof();
+  result.proof = family_search.proof();
   assert(found.point.has_value());
   if (!searched.fits() || searched.space.objective == SearchObjective::Memory) return {};
-  const Families& families = attempt.limit.within;
+  const Families& families = family_search.limit.within;
   const auto [named, is_whole] = named_among_ties(
-      attempt.cost, attempt.timed(), families, *found.point, budget_of(searched.task.cluster).count(),
+      family_search.cost, family_search.timed(), families, *found.point, budget_of(searched.task.cluster).count(),
       [&] { return is_stopped(searched.options) || has_spent(searched.options); },
       [&](const Plan& plan) { return is_said_exactly(plan, searched.prepared.model()); });
   result.proof.compared_ties = is_whole;
   const double slower = named.cost.time / found.point->cost.time;
   result.proof.optimality_gap = std::max(0., slower * (1 + result.proof.optimality_gap) - 1);
   result.proof.saved = Bytes(found.point->cost.memory - named.cost.memory);
-  result.refinement = refinement_of(attempt.cost, families, named, *found.point);
+  result.refinement = refinement_of(family_search.cost, families, named, *found.point);
   found.point = named;
   return {};
 }
@@ -145,7 +145,7 @@ Result<void> describe_best(SearchedSpace& searched) {
   result.facts = facts_of(prepared.model());
   result.verdict = searched.fits() ? Verdict::Fits : Verdict::DoesNotFit;
   result.objective = searched.space.objective;
-  add_doubt(*searched.attempts, result);
+  add_doubt(*searched.widening_search, result);
   if (const auto note = note_on_checkpointing(searched.task.spec, prepared.model(), prepared.space)) {
     result.notes.push_back(*note);
   }

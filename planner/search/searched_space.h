@@ -13,10 +13,10 @@
 #include "core/cluster/cluster.h"
 #include "core/report/report.h"
 #include "core/spec/model_spec.h"
-#include "planner/search/attempt.h"
 #include "planner/search/closest_plan.h"
 #include "planner/search/prepared_space.h"
 #include "planner/search/search.h"
+#include "planner/search/widening_search.h"
 #include "planner/space/space.h"
 
 namespace fsdp::planner {
@@ -49,7 +49,7 @@ struct SearchedSpace {
   /// Settings of the allocator that the space adds to the requested ones; a suggestion has to request them.
   std::string added_settings;
 
-  std::optional<Attempts> attempts = {};
+  std::optional<WideningSearch> widening_search = {};
   std::optional<Seconds> other_way = {};  ///< The step time from which on another space has the better plan.
   ClosestPlan closest = {};
   FoundPoint found = {};
@@ -61,8 +61,8 @@ struct SearchedSpace {
   std::unique_ptr<SearchedSpace> answer = {};  ///< The space that a stage searched, if it has the better plan.
 
   /// REQUIRES: the first stages have run.
-  Attempt& attempt() { return attempts->answer(); }
-  bool fits() { return attempt().fitting.has_value(); }
+  FamilySearch& family_search() { return widening_search->answer(); }
+  bool fits() { return family_search().fitting.has_value(); }
 };
 
 /// The steps of a search within a space, in order. Errors: those of families_for, and of predictions.

@@ -35,9 +35,9 @@ BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stag
 Result<Families> families_for(const Space& space, const ModelIndex& index, const Cluster& cluster);
 
 /// A search for the fastest plan of some families that fits, with the objects that it uses.
-struct Attempt {
+struct FamilySearch {
   /// REQUIRES: all but `all` outlive this object.
-  Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options);
+  FamilySearch(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options);
 
   /// REQUIRES: the same arguments as before a pause.
   void find_fastest(const Space& space, Bytes budget) { fitting = fastest.next(budget.count(), space.max_predictions); }
@@ -84,14 +84,14 @@ Result<std::optional<bool>> fits_somewhere(const Space& space, const ModelIndex&
                                            const PredictorOf& predictor_of, const SearchOptions& options,
                                            std::int64_t most = 0);
 
-/// Attempts at the requested space and, if nothing fits, at the whole space.
-class Attempts {
+/// A search in the requested space and, if nothing fits, in the whole space.
+class WideningSearch {
  public:
   /// `most`: without a plan that fits, the number of predictions after which the search leaves open whether there is
   /// one, and of predictions in `space` after which it leaves open which plan is the fastest. 0 leaves nothing open.
   /// Errors: those of families_for. REQUIRES: all but `predictor_of` outlive this object.
-  static Result<Attempts> make(const Space& space, const ModelIndex& index, const Cluster& cluster,
-                               PredictorOf predictor_of, const SearchOptions& options, std::int64_t most);
+  static Result<WideningSearch> make(const Space& space, const ModelIndex& index, const Cluster& cluster,
+                                     PredictorOf predictor_of, const SearchOptions& options, std::int64_t most);
 
   /// The first part of the search for the fastest; most searches end in it.
   void start();
@@ -111,12 +111,12 @@ class Attempts {
   /// Completes the search. REQUIRES: is_open().
   void go_on();
 
-  /// The attempt that has the answer. If the question is open, the one without an answer so far.
-  Attempt& answer() { return *answer_; }
+  /// The search that has the answer. If the question is open, the one without an answer so far.
+  FamilySearch& answer() { return *answer_; }
 
  private:
-  Attempts(const Space& space, const ModelIndex& index, const Cluster& cluster, PredictorOf predictor_of,
-           const SearchOptions& options, std::int64_t most);
+  WideningSearch(const Space& space, const ModelIndex& index, const Cluster& cluster, PredictorOf predictor_of,
+                 const SearchOptions& options, std::int64_t most);
 
   /// The rest of the search for the fastest in the usual space, until an answer or a pause.
   void search_usual(std::optional<Seconds> other_way);
@@ -133,9 +133,9 @@ class Attempts {
   const SearchOptions* options_;
   Bytes budget_;
   std::int64_t most_;
-  std::unique_ptr<Attempt> usual_;
-  std::unique_ptr<Attempt> wide_;  ///< The attempt in the whole space.
-  Attempt* answer_ = nullptr;
+  std::unique_ptr<FamilySearch> usual_;
+  std::unique_ptr<FamilySearch> wide_;  ///< The search in the whole space.
+  FamilySearch* answer_ = nullptr;
   std::optional<bool> fits_;  ///< True if some plan of the whole space fits.
   bool is_all_ = false;       ///< True if the usual space is the whole one.
   bool is_paused_ = false;    ///< True if the search in it has no answer so far.

@@ -1,4 +1,4 @@
-#include "planner/search/attempt.h"
+#include "planner/search/widening_search.h"
 
 #include <gtest/gtest.h>
 
@@ -21,43 +21,43 @@ Case case_near_the_edge(std::int64_t mebibytes) {
 struct Asked {
   Engine engine;
   SearchOptions options;
-  Attempts attempts;
+  WideningSearch widening_search;
   bool is_long;
 
   Asked(const Case& c, std::optional<Seconds> other)
       : engine(c),
-        attempts(*Attempts::make(
+        widening_search(*WideningSearch::make(
             c.space, engine.predictors->of(0).index(), c.cluster,
             [this](std::int64_t m) -> simulator::Predictor& { return engine.predictors->of(m); }, options, 0)) {
-    attempts.start();
-    is_long = attempts.is_long();
-    EXPECT_TRUE(attempts.search(other));
+    widening_search.start();
+    is_long = widening_search.is_long();
+    EXPECT_TRUE(widening_search.search(other));
   }
 };
 
-TEST(Attempts, PauseIfAnotherWayIsBetterAndCanResume) {
+TEST(WideningSearch, PauseIfAnotherWayIsBetterAndCanResume) {
   bool was_long = false;
   for (const std::int64_t mebibytes : {620, 660, 700, 740, 780, 860, 1000}) {
     const Case c = case_near_the_edge(mebibytes);
     Asked without(c, std::nullopt);
-    EXPECT_FALSE(without.attempts.is_open());
-    EXPECT_FALSE(without.attempts.slower_than());
+    EXPECT_FALSE(without.widening_search.is_open());
+    EXPECT_FALSE(without.widening_search.slower_than());
     if (!without.is_long) continue;
     was_long = true;
-    const auto& fitting = without.attempts.answer().fitting;
+    const auto& fitting = without.widening_search.answer().fitting;
     Asked better(c, Seconds(0));
-    EXPECT_TRUE(better.attempts.is_open());
-    ASSERT_TRUE(better.attempts.slower_than()) << mebibytes;
+    EXPECT_TRUE(better.widening_search.is_open());
+    ASSERT_TRUE(better.widening_search.slower_than()) << mebibytes;
     if (fitting) {
-      EXPECT_LE(better.attempts.slower_than()->count() * 1e9, fitting->cost.time);
+      EXPECT_LE(better.widening_search.slower_than()->count() * 1e9, fitting->cost.time);
       // One that is no better than the fastest plan ends nothing.
       Asked same(c, Seconds((fitting->cost.time + 1) * 1e-9));
-      EXPECT_EQ(same.attempts.answer().fitting, fitting) << mebibytes;
+      EXPECT_EQ(same.widening_search.answer().fitting, fitting) << mebibytes;
     }
-    better.attempts.go_on();
-    EXPECT_FALSE(better.attempts.is_open());
-    EXPECT_FALSE(better.attempts.slower_than());
-    EXPECT_EQ(better.attempts.answer().fitting, fitting) << mebibytes;
+    better.widening_search.go_on();
+    EXPECT_FALSE(better.widening_search.is_open());
+    EXPECT_FALSE(better.widening_search.slower_than());
+    EXPECT_EQ(better.widening_search.answer().fitting, fitting) << mebibytes;
   }
   EXPECT_TRUE(was_long);
 }

@@ -10,7 +10,7 @@
 // resumes where it stopped. Near the edge of memory, hundreds of predicted plans do not fit, each slower than the one
 // before. Once the next one is slower than the alternative, the alternative is the answer.
 
-#include "planner/search/attempt.h"
+#include "planner/search/widening_search.h"
 
 #include <fmt/core.h>
 
@@ -99,7 +99,8 @@ Result<Families> families_for(const Space& space, const ModelIndex& index, const
   return families;
 }
 
-Attempt::Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options)
+FamilySearch::FamilySearch(const Space& space, Families all, const PredictorOf& predictor_of,
+                           const SearchOptions& options)
     : families(std::move(all)),
       limit(split_by_host(space.base, families, predictor_of)),
       cost(space.base, limit.within, predictor_of, space.room, known_to(options)),
@@ -112,7 +113,7 @@ Attempt::Attempt(const Space& space, Families all, const PredictorOf& predictor_
   fastest.settle_when(options.has_spent);
 }
 
-void Attempt::find_smallest(Bytes budget, const SearchOptions& options) {
+void FamilySearch::find_smallest(Bytes budget, const SearchOptions& options) {
   smallest.emplace(memory, Objective::Memory);
   smallest->on_progress(teller(options, SearchStage::Smallest, limit.within));
   smallest->stop_when(options.should_stop);
@@ -134,7 +135,7 @@ void Attempt::find_smallest(Bytes budget, const SearchOptions& options) {
   fitting->cost.time = cost.bound(least->point, static_cast<int>(CostLevel::Time)).time;
 }
 
-std::optional<bool> Attempt::has_fitting(Bytes budget, const SearchOptions& options, std::int64_t most) {
+std::optional<bool> FamilySearch::has_fitting(Bytes budget, const SearchOptions& options, std::int64_t most) {
   if (!smallest) {
     memory.probe(budget);
     if (memory.least() <= budget) return true;
@@ -159,12 +160,12 @@ Result<std::optional<bool>> fits_somewhere(const Space& space, const ModelIndex&
                                            const PredictorOf& predictor_of, const SearchOptions& options,
                                            std::int64_t most) {
   FSDP_TRY(Families families, families_for(whole(space), index, cluster));
-  Attempt attempt(space, std::move(families), predictor_of, options);
-  if (attempt.limit.within.families.empty()) return std::optional(false);
-  return attempt.has_fitting(budget_of(cluster), options, most);
+  FamilySearch family_search(space, std::move(families), predictor_of, options);
+  if (family_search.limit.within.families.empty()) return std::optional(false);
+  return family_search.has_fitting(budget_of(cluster), options, most);
 }
 
-Proof Attempt::proof() const {
+Proof FamilySearch::proof() const {
   if (!smallest) {
     Proof proof = proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
     proof.optimality_gap = gap.value_or(proof.optimality_gap);
@@ -181,8 +182,8 @@ Proof Attempt::proof() const {
   return proof_of(*smallest, counts, memory, limit.num_beyond());
 }
 
-Attempts::Attempts(const Space& space, const ModelIndex& index, const Cluster& cluster, PredictorOf predictor_of,
-                   const SearchOptions& options, std::int64_t most)
+WideningSearch::WideningSearch(const Space& space, const ModelIndex& index, const Cluster& cluster,
+                               PredictorOf predictor_of, const SearchOptions& options, std::int64_t most)
     : space_(&space),
       index_(&index),
       cluster_(&cluster),
@@ -191,29 +192,29 @@ Attempts::Attempts(const Space& space, const ModelIndex& index, const Cluster& c
       budget_(budget_of(cluster)),
       most_(most) {}
 
-Result<Attempts> Attempts::make(const Space& space, const ModelIndex& index, const Cluster& cluster,
-                                PredictorOf predictor_of, const SearchOptions& options, std::int64_t most) {
-  Attempts attempts(space, index, cluster, std::move(predictor_of), options, most);
+Result<WideningSearch> WideningSearch::make(const Space& space, const ModelIndex& index, const Cluster& cluster,
+                                            PredictorOf predictor_of, const SearchOptions& options, std::int64_t most) {
+  WideningSearch widening_search(space, index, cluster, std::move(predictor_of), options, most);
   const bool is_of_memory = space.objective == SearchObjective::Memory;
   FSDP_TRY(Families families, families_for(is_of_memory ? whole(space) : space, index, cluster));
-  std::unique_ptr<Attempt>& first = is_of_memory ? attempts.wide_ : attempts.usual_;
+  std::unique_ptr<FamilySearch>& first = is_of_memory ? widening_search.wide_ : widening_search.usual_;
   // More saved tensors need more memory, so only the first way to checkpoint can be the smallest.
   if (is_of_memory) {
     for (Family& family : families.families) family.ways.resize(1);
   }
-  first = std::make_unique<Attempt>(space, std::move(families), attempts.predictor_of_, options);
-  attempts.answer_ = first.get();
-  return attempts;
+  first = std::make_unique<FamilySearch>(space, std::move(families), widening_search.predictor_of_, options);
+  widening_search.answer_ = first.get();
+  return widening_search;
 }
 
-void Attempts::start() {
+void WideningSearch::start() {
   constexpr std::int64_t kBoundsBeforeOtherWay = 300;
   if (!usual_) return;
   usual_->fastest.pause_after(kBoundsBeforeOtherWay);
   usual_->find_fastest(*space_, budget_);
 }
 
-Result<void> Attempts::search(std::optional<Seconds> other_way) {
+Result<void> WideningSearch::search(std::optional<Seconds> other_way) {
   if (!usual_) {
     if (!wide_->limit.within.families.empty()) wide_->find_smallest(budget_, *options_);
     return {};
@@ -224,7 +225,7 @@ Result<void> Attempts::search(std::optional<Seconds> other_way) {
   FSDP_TRY(Families all, families_for(whole(*space_), *index_, *cluster_));
   is_all_ = all.families == usual_->families.families;
   if (is_all_ && !is_paused_) return {};
-  wide_ = std::make_unique<Attempt>(*space_, std::move(all), predictor_of_, *options_);
+  wide_ = std::make_unique<FamilySearch>(*space_, std::move(all), predictor_of_, *options_);
   if (is_open_) return {};
   answer_ = wide_.get();
   ask(most_);
@@ -232,7 +233,7 @@ Result<void> Attempts::search(std::optional<Seconds> other_way) {
 }
 
 // Most searches end before either of the pauses.
-void Attempts::search_usual(std::optional<Seconds> other_way) {
+void WideningSearch::search_usual(std::optional<Seconds> other_way) {
   constexpr std::int64_t kBoundsBeforeAsking = 1000;
   BranchAndBound& fastest = usual_->fastest;
   if (!fastest.is_paused()) return;
@@ -243,12 +244,12 @@ void Attempts::search_usual(std::optional<Seconds> other_way) {
   is_paused_ = fastest.is_paused();
 }
 
-std::optional<Seconds> Attempts::slower_than() const {
+std::optional<Seconds> WideningSearch::slower_than() const {
   if (!is_open_ || !answer_->fastest.is_paused_at_least()) return std::nullopt;
   return Seconds(answer_->fastest.at_least() * 1e-9);
 }
 
-void Attempts::ask(std::int64_t most) {
+void WideningSearch::ask(std::int64_t most) {
   // Plans that need more host memory than a node has may fit the device, too; we look at them in their turn.
   const bool is_by_memory_alone = wide_->limit.beyond.empty();
   if (space_->room == Room::None) fits_ = true;  // A caller that asks for a plan without room knows that one runs.
@@ -257,28 +258,28 @@ void Attempts::ask(std::int64_t most) {
   if (!is_open_ && fits_.value_or(true)) find_fastest(most > 0);
 }
 
-void Attempts::go_on() {
+void WideningSearch::go_on() {
   if (!fits_) answer_ = wide_.get();
   ask(0);
 }
 
-void Attempts::find_fastest(bool may_pause) {
-  for (Attempt* attempt : {usual_.get(), wide_.get()}) {
-    const bool is_usual = attempt == usual_.get();
+void WideningSearch::find_fastest(bool may_pause) {
+  for (FamilySearch* family_search : {usual_.get(), wide_.get()}) {
+    const bool is_usual = family_search == usual_.get();
     if (is_usual ? !is_paused_ : is_all_) continue;
-    answer_ = attempt;
-    if (may_pause) attempt->fastest.pause_after(space_->max_predictions);
-    if (!may_pause) attempt->fastest.pause_at(std::nullopt);
-    attempt->find_fastest(*space_, budget_);
-    is_open_ = !attempt->fitting && (attempt->fastest.is_paused() || attempt->fastest.is_spent());
-    if (attempt->fitting || is_stopped(*options_)) return;
-    if (attempt->fastest.is_spent()) return settle();
+    answer_ = family_search;
+    if (may_pause) family_search->fastest.pause_after(space_->max_predictions);
+    if (!may_pause) family_search->fastest.pause_at(std::nullopt);
+    family_search->find_fastest(*space_, budget_);
+    is_open_ = !family_search->fitting && (family_search->fastest.is_paused() || family_search->fastest.is_spent());
+    if (family_search->fitting || is_stopped(*options_)) return;
+    if (family_search->fastest.is_spent()) return settle();
     if (is_open_) return;
     if (is_usual) is_paused_ = false;
   }
 }
 
-void Attempts::settle() {
+void WideningSearch::settle() {
   if (!fits_.value_or(false) || !wide_->memory.smallest() || wide_->memory.least() > budget_) return;
   EvaluatedPoint point = *wide_->memory.smallest();
   CostModel& timed = wide_->timed();
