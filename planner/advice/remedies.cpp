@@ -98,8 +98,8 @@ void RemedyList::keep(Remedy remedy, const Plan& plan) {
 void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
   if (is_over() || !check(plan, request_.predictor.index()).empty()) return;
   if (!is_offered(plan, request_.predictor.model())) return;
-  auto ground = ground_with(change, plan, request_.workload, request_.cluster);
-  add({std::move(what), std::move(change)}, price(request_.predictor, plan), std::move(ground));
+  auto inputs = inputs_with(change, plan, request_.workload, request_.cluster);
+  add({std::move(what), std::move(change)}, price(request_.predictor, plan), std::move(inputs));
 }
 
 bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster) {
@@ -110,8 +110,8 @@ bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& work
   simulator::Predictor predictor(*std::move(model), cluster);
   const auto outcome = price(predictor, plan);
   other_work_ += predictor.work();
-  auto ground = ground_with(trial.change, plan, workload, cluster);
-  add(std::move(trial), outcome, std::move(ground));
+  auto inputs = inputs_with(trial.change, plan, workload, cluster);
+  add(std::move(trial), outcome, std::move(inputs));
   return outcome && outcome->fits;
 }
 
@@ -129,8 +129,8 @@ std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload,
 std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload, const Cluster& cluster,
                                            const Space& space, const Plan* same_plan) {
   if (request_.is_offered) return std::nullopt;
-  const Ground ground{workload, cluster, space};
-  std::optional<Remedy> remedy = searched(std::move(trial), ground, search_options(ground));
+  const SearchInputs inputs{workload, cluster, space};
+  std::optional<Remedy> remedy = searched(std::move(trial), inputs, search_options(inputs));
   if (!remedy) return std::nullopt;
   const bool fits = remedy->has_room();
   same_plan != nullptr ? keep(*std::move(remedy), *same_plan) : keep_if_it_helps(*std::move(remedy));
@@ -138,12 +138,12 @@ std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload
 }
 
 // A search with another plan reuses the models and layouts of the same sizes and machine.
-SearchOptions RemedyList::search_options(const Ground& ground, std::int64_t parts) const {
+SearchOptions RemedyList::search_options(const SearchInputs& inputs, std::int64_t parts) const {
   SearchOptions options{.should_stop = request_.should_stop, .gives_up = true};
   const std::optional<std::int64_t> left = work_left();
   options.most_work = left ? std::max<std::int64_t>(1, *left / parts) : 0;
-  const bool is_same = trains_the_same(ground.workload, request_.workload) &&
-                       ground.workload.dimensions == request_.workload.dimensions && ground.cluster == request_.cluster;
+  const bool is_same = trains_the_same(inputs.workload, request_.workload) &&
+                       inputs.workload.dimensions == request_.workload.dimensions && inputs.cluster == request_.cluster;
   options.predictors = is_same && request_.predictors ? request_.predictors : std::make_shared<Predictors>();
   return options;
 }
@@ -160,12 +160,12 @@ Space RemedyList::as_typed(Space space, const PlanChoices& change) const {
   return space;
 }
 
-std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, const SearchOptions& options) {
+std::optional<Remedy> RemedyList::searched(Trial trial, const SearchInputs& inputs, const SearchOptions& options) {
   if (is_over()) return std::nullopt;
-  Space bounded = as_typed(ground.space, trial.change);
+  Space bounded = as_typed(inputs.space, trial.change);
   bounded.explain = false;
   bounded.pareto_points = 0;
-  const auto found = find_plan(request_.spec, ground.workload, ground.cluster, bounded, options);
+  const auto found = find_plan(request_.spec, inputs.workload, inputs.cluster, bounded, options);
   count_work(options);
   if (!found || found->proof.stopped_early) return std::nullopt;
   return Remedy{.what = std::move(trial.what),
@@ -180,8 +180,9 @@ std::optional<Remedy> RemedyList::searched(Trial trial, const Ground& ground, co
 
 /// nullopt if the choices affect a search in ways that this function does not copy: a batch, a mesh for another world,
 /// or how reduce-scatters run.
-std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& change, const Plan& plan,
-                                                          const Workload& workload, const Cluster& cluster) const {
+std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoices& change, const Plan& plan,
+                                                                const Workload& workload,
+                                                                const Cluster& cluster) const {
   const bool is_other_world = world_size(cluster) != world_size(request_.cluster);
   const bool says_how_it_reduces = change.reduce_scatter_buffers || change.separate_reduce_scatter;
   const bool says_more = change.batch || change.accumulation || says_how_it_reduces;
@@ -212,7 +213,7 @@ std::optional<RemedyList::Ground> RemedyList::ground_with(const PlanChoices& cha
   if (change.backward_prefetch) space.backward_prefetch = change.backward_prefetch;
   if (change.cpu_offload) space.cpu_offload = change.cpu_offload->is_on;
   if (change.gradient_sync) space.sync_every_micro_batch = *change.gradient_sync == GradientSync::Every;
-  return Ground{std::move(asked), cluster, std::move(space)};
+  return SearchInputs{std::move(asked), cluster, std::move(space)};
 }
 
 RemedyPrice RemedyList::price_of(const simulator::Outcome& outcome) const {
@@ -222,7 +223,7 @@ RemedyPrice RemedyList::price_of(const simulator::Outcome& outcome) const {
           .is_tight = runs_tight(outcome)};
 }
 
-void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground) {
+void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<SearchInputs> inputs) {
   if (!outcome) return;  // The change makes no valid plan of this model, so there is nothing to offer.
   if (trial.samples > 0) trial.what += fmt::format(", {} a step", text::counted(trial.samples, "sample"));
   const RemedyPrice priced = price_of(*outcome);
@@ -233,7 +234,7 @@ void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome, std
                     .delta_time = priced.delta_time,
                     .verdict = priced.verdict,
                     .is_tight = priced.is_tight},
-                   std::move(ground));
+                   std::move(inputs));
 }
 
 bool RemedyList::helps(const Remedy& remedy) const {
@@ -245,8 +246,8 @@ bool RemedyList::helps(const Remedy& remedy) const {
   return saves_bytes || saves_time || begins_to_fit;
 }
 
-void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<Ground> ground) {
-  if (helps(remedy)) remedies_.push_back({std::move(remedy), std::move(ground)});
+void RemedyList::keep_if_it_helps(Remedy remedy, std::optional<SearchInputs> inputs) {
+  if (helps(remedy)) remedies_.push_back({std::move(remedy), std::move(inputs)});
 }
 
 void RemedyList::sort() {
@@ -269,18 +270,18 @@ void RemedyList::sort() {
 
 std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts) {
   if (is_over()) return std::nullopt;
-  const Ground& ground = *kept.ground;
-  const SearchOptions options = search_options(ground, parts);
+  const SearchInputs& inputs = *kept.inputs;
+  const SearchOptions options = search_options(inputs, parts);
   // If one plan does not fit, another may.
   if (!kept.remedy.has_room()) {
-    const Space asked = as_typed(ground.space, kept.remedy.change);
-    const auto fits = has_fitting_plan(request_.spec, ground.workload, ground.cluster, asked, options);
+    const Space asked = as_typed(inputs.space, kept.remedy.change);
+    const auto fits = has_fitting_plan(request_.spec, inputs.workload, inputs.cluster, asked, options);
     if (!fits || !fits->value_or(false)) {
       count_work(options);
       return std::nullopt;
     }
   }
-  return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, ground, options);
+  return searched(Trial{kept.remedy.what, kept.remedy.change, kept.remedy.samples}, inputs, options);
 }
 
 // The changes that a short answer shows: at most two free ones, if there are others.
@@ -293,7 +294,7 @@ std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
     if ((request_.verdict == Verdict::Fits && !kept.remedy.has_room()) || !is_shown || first.size() == kMostSearched)
       break;
     // Freezing makes it another job, and its line is too long for a short answer.
-    if (kept.remedy.is_searched || !kept.ground || !kept.remedy.change.frozen.empty()) continue;
+    if (kept.remedy.is_searched || !kept.inputs || !kept.remedy.change.frozen.empty()) continue;
     const bool is_one_more = kind_of(kept.remedy) == RemedyKind::Free && first.size() + 1 == kMostSearched;
     (is_one_more ? more_free : first).push_back(&kept);
   }

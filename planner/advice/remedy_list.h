@@ -59,14 +59,14 @@ class RemedyList {
 
  private:
   /// The arguments of a search that starts from the change.
-  struct Ground {
+  struct SearchInputs {
     Workload workload;
     Cluster cluster;
     Space space;
   };
   struct Kept {
     Remedy remedy;
-    std::optional<Ground> ground;  ///< If the choices of the remedy start a known search.
+    std::optional<SearchInputs> inputs;  ///< If the choices of the remedy start a known search.
   };
 
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
@@ -83,17 +83,17 @@ class RemedyList {
   /// The model with these sizes.
   Result<Model> model_of(const Workload& workload) const;
   RemedyPrice price_of(const simulator::Outcome& outcome) const;
-  void add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<Ground> ground = {});
+  void add(Trial trial, const Result<simulator::Outcome>& outcome, std::optional<SearchInputs> inputs = {});
   bool helps(const Remedy& remedy) const;
-  void keep_if_it_helps(Remedy remedy, std::optional<Ground> ground = {});
-  std::optional<Remedy> searched(Trial trial, const Ground& ground, const SearchOptions& options);
+  void keep_if_it_helps(Remedy remedy, std::optional<SearchInputs> inputs = {});
+  std::optional<Remedy> searched(Trial trial, const SearchInputs& inputs, const SearchOptions& options);
   /// The space that a search gets if the user types the change.
   Space as_typed(Space space, const PlanChoices& change) const;
   /// Options for the search of a remedy, which gives up after 1/parts of the remaining work.
-  SearchOptions search_options(const Ground& ground, std::int64_t parts = 1) const;
+  SearchOptions search_options(const SearchInputs& inputs, std::int64_t parts = 1) const;
   void count_work(const SearchOptions& options);
-  std::optional<Ground> ground_with(const PlanChoices& change, const Plan& plan, const Workload& workload,
-                                    const Cluster& cluster) const;
+  std::optional<SearchInputs> inputs_with(const PlanChoices& change, const Plan& plan, const Workload& workload,
+                                          const Cluster& cluster) const;
   void sort();
   /// The result of typing a change. nullopt if it is not found, or takes too long to find.
   std::optional<Remedy> searched(const Kept& kept, std::int64_t parts);

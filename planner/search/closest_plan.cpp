@@ -61,16 +61,17 @@ FoundPoint least_of(FoundPoint in, BranchAndBound& smallest, SmallestCost& memor
 FoundPoint ClosestPlan::find(const Space& space, FamilySearch& family_search, const PredictorOf& predictor_of,
                              const SearchOptions& options) {
   const HostLimit& limit = family_search.limit;
-  for (const HostLimit::Beyond& beyond : limit.beyond) {
-    cost_.emplace(space.base, beyond.families, predictor_of, space.room, known_to(options));
+  for (const HostLimit::OverBudget& over_budget : limit.over_budget) {
+    cost_.emplace(space.base, over_budget.families, predictor_of, space.room, known_to(options));
     BranchAndBound fastest(*cost_, Objective::Time);
     fastest.stop_when(options.should_stop);
     fastest.settle_when(options.has_spent);
-    const std::int64_t budget = budget_of(predictor_of(beyond.families.families.front().micro_batch).cluster()).count();
-    if (const auto point = fastest.next(budget, space.max_predictions)) return {&*cost_, &beyond.families, point};
+    const std::int64_t budget =
+        budget_of(predictor_of(over_budget.families.families.front().micro_batch).cluster()).count();
+    if (const auto point = fastest.next(budget, space.max_predictions)) return {&*cost_, &over_budget.families, point};
     if (is_stopped(options)) return {};
   }
-  if (limit.beyond.empty()) {
+  if (limit.over_budget.empty()) {
     if (!family_search.smallest) family_search.smallest.emplace(family_search.memory, Objective::Memory);
     return least_of({&family_search.cost, &limit.within, {}}, *family_search.smallest, family_search.memory, space,
                     options);

@@ -57,9 +57,9 @@ class HostNeeds {
 
 }  // namespace
 
-std::int64_t HostLimit::num_beyond() const {
+std::int64_t HostLimit::num_over_budget() const {
   std::int64_t plans = 0;
-  for (const Beyond& each : beyond) plans += each.families.size();
+  for (const OverBudget& each : over_budget) plans += each.families.size();
   return plans;
 }
 
@@ -75,13 +75,13 @@ HostLimit split_by_host(const Plan& base, Families families, const PredictorOf& 
   Families none = families;
   none.families.clear();
   limit.within = none;
-  std::map<Bytes, Families> beyond;
+  std::map<Bytes, Families> over_budget;
   for (const Family& family : families.families) {
     const Bytes needed = needs.of(family);
-    Families& part = needed <= budget ? limit.within : beyond.try_emplace(needed, none).first->second;
+    Families& part = needed <= budget ? limit.within : over_budget.try_emplace(needed, none).first->second;
     part.families.push_back(family);
   }
-  for (auto& [needed, part] : beyond) limit.beyond.push_back({needed, std::move(part)});
+  for (auto& [needed, part] : over_budget) limit.over_budget.push_back({needed, std::move(part)});
   return limit;
 }
 

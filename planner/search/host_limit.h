@@ -12,15 +12,15 @@ namespace fsdp::planner {
 
 struct HostLimit {
   /// Families with the same need, above the memory of a node.
-  struct Beyond {
+  struct OverBudget {
     Bytes needed;  ///< Includes the margin.
     Families families;
   };
 
-  Families within;             ///< All of them, if the memory of a node is unknown.
-  std::vector<Beyond> beyond;  ///< By rising need.
+  Families within;                      ///< All of them, if the memory of a node is unknown.
+  std::vector<OverBudget> over_budget;  ///< By rising need.
 
-  std::int64_t num_beyond() const;
+  std::int64_t num_over_budget() const;
 };
 
 /// Splits a space. REQUIRES: every wrapping passes check().

@@ -27,11 +27,11 @@ namespace fsdp::planner {
 
 namespace {
 
-/// `num_beyond`: plans removed from the space because they need too much host memory.
+/// `num_over_budget`: plans removed from the space because they need too much host memory.
 Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const CostModel& cost,
-               std::int64_t num_beyond) {
+               std::int64_t num_over_budget) {
   Proof proof;
-  proof.space = counts.space + num_beyond;
+  proof.space = counts.space + num_over_budget;
   proof.evaluated = counts.evaluated;
   proof.optimality_gap = search.gap();
   proof.stopped_early = search.gap() > 0 || search.is_spent();
@@ -47,7 +47,7 @@ Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const Co
       proof.ruled_out.back().plans += by_level[level];
     }
   };
-  if (num_beyond > 0) proof.ruled_out.push_back({"too large, by host memory", num_beyond});
+  if (num_over_budget > 0) proof.ruled_out.push_back({"too large, by host memory", num_over_budget});
   add("too large", counts.too_large);
   add("not better", counts.too_slow);
   return proof;
@@ -167,7 +167,7 @@ Result<std::optional<bool>> fits_somewhere(const Space& space, const ModelIndex&
 
 Proof FamilySearch::proof() const {
   if (!smallest) {
-    Proof proof = proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
+    Proof proof = proof_of(fastest, fastest.counts(), cost, limit.num_over_budget());
     proof.optimality_gap = gap.value_or(proof.optimality_gap);
     proof.stopped_early = proof.stopped_early || gap;
     return proof;
@@ -179,7 +179,7 @@ Proof FamilySearch::proof() const {
       counts.too_large[level] += std::exchange(counts.too_slow[level], 0);
     }
   }
-  return proof_of(*smallest, counts, memory, limit.num_beyond());
+  return proof_of(*smallest, counts, memory, limit.num_over_budget());
 }
 
 WideningSearch::WideningSearch(const Space& space, const ModelIndex& index, const Cluster& cluster,
@@ -251,7 +251,7 @@ std::optional<Seconds> WideningSearch::slower_than() const {
 
 void WideningSearch::ask(std::int64_t most) {
   // Plans that need more host memory than a node has may fit the device, too; we look at them in their turn.
-  const bool is_by_memory_alone = wide_->limit.beyond.empty();
+  const bool is_by_memory_alone = wide_->limit.over_budget.empty();
   if (space_->room == Room::None) fits_ = true;  // A caller that asks for a plan without room knows that one runs.
   if (is_by_memory_alone && !fits_) fits_ = wide_->has_fitting(budget_, *options_, most);
   is_open_ = is_by_memory_alone && !fits_;
