@@ -42,7 +42,7 @@ struct Schema {
 };
 constexpr Schema kSchemas[] = {{"model", "a model spec", model_schema},
                                {"cluster", "a cluster or a GPU", cluster_schema},
-                               {"measurements", "what was measured on a GPU", measurements_schema},
+                               {"measurements", "measurements on a GPU", measurements_schema},
                                {"plan", "a plan, as -o writes it", plan_schema},
                                {"report", "a report, as --json prints it", report_schema}};
 

@@ -124,12 +124,12 @@ std::vector<render::ClockedSize> sizes_of(const CommandLine& line, CollectiveKin
       OptionReader(line, errors).keep(text ? read_nccl_tests_log(*text, *path) : tl::unexpected(text.error()));
   if (!log) return sizes;
   if (!log->collective.empty() && kind_of(log->collective) != kind) {
-    errors.push_back({*path, fmt::format("The log is of {}.", log->collective),
+    errors.push_back({*path, fmt::format("The log measures {}.", log->collective),
                       fmt::format("Write fsdp-plan clock {}.", log->collective)});
   }
   if (log->ranks && cluster && *log->ranks != world_size(*cluster)) {
     errors.push_back({*path,
-                      fmt::format("The log is of {}, the machines have {}.", text::counted(*log->ranks, "rank"),
+                      fmt::format("The log has {}, the machines have {}.", text::counted(*log->ranks, "rank"),
                                   text::counted(world_size(*cluster), "GPU")),
                       "Write --gpus and --nodes as they were."});
   }

@@ -133,7 +133,7 @@ std::optional<Cluster> read_measured_cluster(const CommandLine& line, const std:
                 "Name a file of fsdp-plan calibrate, or leave it out.");
   } else if ((cluster->gpu.compute_capability == 0) == request.on_gpus) {
     reader.fail(Option::ClusterFile,
-                fmt::format("{} is of {}, and this runs on {}.", place, cluster->gpu.name,
+                fmt::format("{} is for {}, but this runs on {}.", place, cluster->gpu.name,
                             request.on_gpus ? "GPUs" : "the CPU"),
                 "Write that of this machine, or --device.");
   } else if (!request.on_gpus && cluster->gpu.machine.of_ranks(request.given.file.plan.mesh.world_size()) == nullptr) {

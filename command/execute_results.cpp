@@ -100,7 +100,7 @@ void add_calibration(text::Document& document, const Executed& executed) {
   const Calibration& used = *executed.calibration;
   std::vector<std::string> lines = {used.source};
   if (used.device != executed.measured.gpu || used.ranks != executed.given.file.plan.mesh.world_size()) {
-    lines.push_back(fmt::format("It is of {} with {}, and this run was on {}.", used.device,
+    lines.push_back(fmt::format("It is for {} with {}, but this run was on {}.", used.device,
                                 text::counted(used.ranks, "rank"), executed.measured.gpu));
   }
   const std::string& here = executed.workspaces.measured_on;

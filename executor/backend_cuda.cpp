@@ -56,7 +56,7 @@ class CudaBackend final : public Backend {
     const std::string settings = plan.runtime.allocator_settings;
     for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
       if (environment_variable(name).empty() || environment_variable(name) == settings) continue;
-      return failure(name, fmt::format("It is \"{}\", and the plan says \"{}\".", environment_variable(name), settings),
+      return failure(name, fmt::format("It is \"{}\", but the plan has \"{}\".", environment_variable(name), settings),
                      "Unset it, or write the same into the plan (runtime/allocator_settings).");
     }
     device_ = launch.local_rank % gpus;

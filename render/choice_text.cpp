@@ -94,8 +94,7 @@ Result<E> read_name_of(const std::string& text, const EnumTable<E>& table, std::
   return read;
 }
 
-constexpr std::string_view kEightBit =
-    "8-bit states are --optimizer-state-dtype 8bit, beside --optimizer adamw or adam.";
+constexpr std::string_view kEightBit = "8-bit states are --optimizer-state-dtype 8bit, with --optimizer adamw or adam.";
 constexpr OtherName kOtherOptimizers[] = {
     {"adamw_8bit", kEightBit},
     {"adamw8bit", kEightBit},

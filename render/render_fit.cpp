@@ -121,7 +121,7 @@ text::Entry meaning_of(const planner::FitTable& table) {
       "next larger one does not is proven{}.",
       some_open ? ", but for \"or more\" and \"?\", where the question came to the limit of its work (--effort)" : ""));
   if (any_row(table, [](const planner::FitRow& row) { return row.runs_tight(); })) {
-    lines.emplace_back("\"would run tight\": some plan runs, without room to spare, as far as was looked for.");
+    lines.emplace_back("\"would run tight\": some plan runs, without room to spare, as far as we searched.");
   }
   if (table.rows.size() > 1 && any_row(table, [](const planner::FitRow& row) { return row.is_offloaded; })) {
     lines.emplace_back("Parameters stay on the GPUs; if nothing fits so, the row has CPU offload.");

@@ -79,9 +79,8 @@ std::string words_of_loading(const TrainerConfig& config) {
       fmt::format("{} whole copies of it on a node, {}", processes, format_bytes(model * processes));
   if (loads_on_first_process(config)) {
     return fmt::format(
-        "the first process of a node alone reads what from_pretrained loads, {}, and sends the others their "
-        "shards. Without it there are {}. It is to be false for a model that a script makes on the meta "
-        "device",
+        "the first process of a node alone reads what from_pretrained loads, {}, and sends the others their shards. "
+        "Without it there are {}. Set it to false for a model that a script makes on the meta device",
         format_bytes(model), copies);
   }
   return fmt::format("each process reads the whole model: {}", copies);

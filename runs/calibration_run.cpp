@@ -100,7 +100,7 @@ Result<Partial> begin_partial(const CalibrationSettings& settings) {
   FSDP_TRY(Partial found, read_partial(settings.partial));
   if (found.key == settings.key) return found;
   return failure(settings.partial,
-                 fmt::format("This unfinished calibration is of {}, and not of {}.", found.key, settings.key),
+                 fmt::format("This unfinished calibration is for {}, not for {}.", found.key, settings.key),
                  "Remove it to begin anew, or write another file.");
 }
 

@@ -204,7 +204,7 @@ void check_version(ObjectReader& object) {
   const std::string_view major = kRecordFormatVersion.substr(0, kRecordFormatVersion.find('.') + 1);
   if (!version.starts_with(major)) {
     object.fail("format_version", fmt::format("This is format \"{}\".", version),
-                fmt::format("This program reads {}; its Python files are of another version.", kRecordFormatVersion));
+                fmt::format("This program reads {}; its Python files have another version.", kRecordFormatVersion));
   }
 }
 

@@ -211,7 +211,7 @@ std::string measurements_schema() {
   const auto quantities = quantity_schemas();
   for (const auto& [name, schema] : quantities) definitions.push_back({name, schema});
   return schema_of_file(
-      "measurements", "What was measured on a GPU",
+      "measurements", "Measurements on a GPU",
       "Times of collectives within a node, and the rates of products and attention, with the package they are from.",
       schema_of_fields([](Fields& fields) {
         Measurements measurements;

@@ -305,7 +305,7 @@ class DeepSpeedReader {
     if (stage_ != 3) {
       if (optimizer.is_on_drive) {
         errors_.add(*optimizer.part->find("device"),
-                    "Stages 1 and 2 keep what they offload in host memory, and DeepSpeed writes nothing to a drive.",
+                    "Stages 1 and 2 offload only to host memory, and DeepSpeed writes nothing to a drive.",
                     "Write cpu, or stage 3.");
       }
       return;

@@ -105,7 +105,7 @@ void compare_names(const HfWeights& weights, const std::vector<std::string>& ext
                     kHfNote, missing.size(), first_of(missing)));
   }
   if (weights.dtype && *weights.dtype != spec.dtype) {
-    spec.notes.push_back(fmt::format("{} says {}, and the weights are {}: the plan is of {}.", kHfNote,
+    spec.notes.push_back(fmt::format("{} has {}, but the weights are {}: the plan uses {}.", kHfNote,
                                      name_of(spec.dtype), name_of(*weights.dtype), name_of(spec.dtype)));
   }
 }
@@ -158,12 +158,12 @@ Errors check_hf_weights(const HfWeights& weights, ModelSpec& spec) {
     errors.push_back({weights.path,
                       fmt::format("\"{}\" is {}, and the model of config.json has {}.", tensor.name,
                                   sizes(tensor.shape), sizes(parameter->shape)),
-                      "The weights are of another configuration."});
+                      "The weights have another configuration."});
   }
   if (found.empty()) {
     return {{weights.path,
-             fmt::format("No tensor is of a {}, the model of config.json.", model->modules.front().class_name),
-             "The weights are of another model."}};
+             fmt::format("No tensor belongs to a {}, the model of config.json.", model->modules.front().class_name),
+             "The weights belong to another model."}};
   }
   if (errors.empty()) compare_names(weights, extra, found, *model, spec);
   return errors;

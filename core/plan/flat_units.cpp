@@ -240,7 +240,7 @@ Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex
       if (!is_checkpointed_inside(c)) continue;
       errors.push_back(
           {fmt::format("units/{}", u),
-           fmt::format("\"{}\" is inside a checkpointed block, which is not predicted of FSDP1.", unit.name),
+           fmt::format("\"{}\" is inside a checkpointed block, which is not predicted for FSDP1.", unit.name),
            "Plan without checkpointing, or for FSDP2; if a block is trained or frozen as a whole, wrap it whole."});
       break;
     }

@@ -44,7 +44,7 @@ void check_parameters(const Plan& plan, const Model& model, const Wrong& wrong) 
     if (first == nullptr) first = &parameter;
     if (parameter.dtype == first->dtype) continue;
     wrong("parameter_dtype",
-          fmt::format("\"{}\" is {} and \"{}\" is {}; of SimpleFSDP one dtype of trained parameters is predicted.",
+          fmt::format("\"{}\" is {} and \"{}\" is {}; SimpleFSDP is predicted with one dtype of trained parameters.",
                       first->name, name_of(first->dtype), parameter.name, name_of(parameter.dtype)),
           "Set parameter_dtype.");
     return;

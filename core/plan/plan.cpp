@@ -284,7 +284,7 @@ std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
                   "Capture the script without clip_grad_norm_.");
   }
   if (plan.optimizer.muon) {
-    return refuse("optimizer", "and torch.optim.Muon is not predicted of it", "Plan with one optimizer.");
+    return refuse("optimizer", "and torch.optim.Muon is not predicted for it", "Plan with one optimizer.");
   }
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
     return refuse("prefetch", "and explicit prefetches from one to another are not predicted",
@@ -409,7 +409,7 @@ Errors check_torch(const Plan& plan) {
   const auto check_setting = [&](bool is_set, std::string_view where, std::string_view setter) {
     if (!is_set) return;
     if (!traits.has_unit_setters) {
-      errors.push_back({std::string(where), fmt::format("{} is of FSDP2 alone.", setter), "Leave it out."});
+      errors.push_back({std::string(where), fmt::format("Only FSDP2 has {}.", setter), "Leave it out."});
     } else if (!version.has_reduce_scatter_settings) {
       errors.push_back({std::string(where),
                         fmt::format("PyTorch {} has no {}; 2.13 is the first that does.", version.name, setter),

@@ -526,7 +526,7 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                          [&](Fields& inner) { checkpointing_fields(inner, plan.checkpointing); });
   fields.optional("cpu_offload",
                   "CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. For ZeRO: "
-                  "offload_optimizer to cpu, with DeepSpeedCPUAdam in the place of Adam and AdamW.",
+                  "offload_optimizer to cpu, with DeepSpeedCPUAdam instead of Adam and AdamW.",
                   plan.cpu_offload);
   fields.optional("forward_prefetch", "Units gathered ahead explicitly in forward; 0: FSDP2's implicit order.",
                   plan.forward_prefetch, kCounts);

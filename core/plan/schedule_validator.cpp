@@ -191,7 +191,7 @@ class Validator {
       case InstructionKind::WaitForParameters:
         return move_group(instruction, UnitState::Gathering, UnitState::Unsharded, "waited for without a gather");
       case InstructionKind::ReleaseParameters:
-        return move_group(instruction, UnitState::Unsharded, UnitState::Sharded, "let go while it is sharded");
+        return move_group(instruction, UnitState::Unsharded, UnitState::Sharded, "released while it is sharded");
       case InstructionKind::GatherParameters:
         if (instruction.group < 0) return;
         if (layout_.gathers_each_read) return gathered_.push_back(instruction.group);

@@ -122,7 +122,7 @@ class LayoutMaker {
     }
     if (plan_.backward_prefetch < 1 || plan_.forward_prefetch < 0) {
       wrong("prefetch",
-            fmt::format("forward {} and backward {} cannot be asked of FSDP2.", plan_.forward_prefetch,
+            fmt::format("forward {} and backward {} cannot be set in FSDP2.", plan_.forward_prefetch,
                         plan_.backward_prefetch),
             "Forward takes 0 or more units; backward 1 (the default) or more.");
     }

@@ -334,7 +334,7 @@ Errors check_nvme(const Plan& plan) {
   if (!plan.cpu_offload) {
     wrong("", "A drive is predicted only with offload_optimizer.", "Write true for cpu_offload.");
   } else if (nvme.parameters && !plan.zero.offload_param) {
-    wrong("/parameters", "Parameters on the drive are of offload_param.", "Write true for zero/offload_param.");
+    wrong("/parameters", "Parameters on the drive need offload_param.", "Write true for zero/offload_param.");
   }
   if (nvme.optimizer && zero_master_dtype(plan) != Dtype::Float32) {
     wrong("/optimizer",

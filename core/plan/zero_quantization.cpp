@@ -81,7 +81,7 @@ void check_gradients(const Plan& plan, const Model& model, const Wrong& wrong) {
     wrong("DeepSpeed's kernel reads any gradient as fp16, and would train on other numbers.",
           "Write false, or float16 for param_dtype and reduce_dtype.");
   } else if (plan.cpu_offload) {
-    wrong("Beside offload_optimizer it is not predicted.", "Leave one of them out.");
+    wrong("With offload_optimizer it is not predicted.", "Leave one of them out.");
   } else {
     const auto is_cut = [&](const Parameter& p) { return p.trainable && are_groups_cut(p, ranks); };
     const auto cut = std::find_if(model.parameters.begin(), model.parameters.end(), is_cut);

@@ -92,11 +92,11 @@ std::vector<std::string> notes_on(const StepReport& predicted, const StepReport&
   const auto world = [](const StepReport& report) { return report.gpus_per_node * report.nodes; };
   if (world(predicted) != world(measured)) {
     notes.push_back(
-        fmt::format("The first report is of {} ranks, the second of {}.", world(predicted), world(measured)));
+        fmt::format("The first report has {} ranks, the second has {}.", world(predicted), world(measured)));
   }
   const bool know_budgets = predicted.memory.budget > Bytes(0) && measured.memory.budget > Bytes(0);
   if (know_budgets && predicted.memory.budget != measured.memory.budget) {
-    notes.push_back(fmt::format("The first report is of a GPU with {} bytes, the second of one with {}.",
+    notes.push_back(fmt::format("The first report has a GPU with {} bytes, the second one with {}.",
                                 predicted.memory.budget.count(), measured.memory.budget.count()));
   }
   const bool know_verdicts = predicted.verdict != Verdict::Unknown && measured.verdict != Verdict::Unknown;

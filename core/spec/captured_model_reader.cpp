@@ -229,7 +229,7 @@ class PointReader {
       for (int m = module; call.module >= 0 && m >= 0 && !is_below; m = model_.modules[m].parent) {
         is_below = m == call.module;
       }
-      if (!is_below) return object.fail("modules", "A module does not lie below that of the call.");
+      if (!is_below) return object.fail("modules", "A module is not below that of the call.");
     }
     for (std::size_t p = 0; p < call.parameters.size(); ++p) {
       const Parameter& parameter = model_.parameters[call.parameters[p]];

@@ -172,7 +172,7 @@ Errors set_initial_values(const SpecInitialValues& spec, Model& model) {
       if (root == 0 || (rule.draw.distribution == Distribution::Sinusoid && !is_even_table(parameter.shape))) {
         errors.push_back(Error{rule.where, fmt::format("{} is {}.", parameter.name, to_string(parameter.shape)),
                                root == 0
-                                   ? "A fan is of a matrix: write the standard deviation itself."
+                                   ? "A fan needs a matrix: write the standard deviation itself."
                                    : "A sinusoid has rows of positions, and an even number of columns above two."});
         break;
       }

@@ -73,8 +73,8 @@ void check_model(const CheckpointIndex& index, const Model& model, const std::st
     return;
   }
   errors.push_back({folder,
-                    fmt::format("The checkpoint is of the model \"{}\" ({}), and the plan of \"{}\" ({}).", index.model,
-                                index.model_fingerprint, model.name, fingerprint),
+                    fmt::format("The checkpoint is for the model \"{}\" ({}), but the plan for \"{}\" ({}).",
+                                index.model, index.model_fingerprint, model.name, fingerprint),
                     "Resume with a plan of that model."});
 }
 
@@ -146,7 +146,7 @@ Result<ResumedCheckpoint> read_checkpoint(const std::string& folder, const Model
   Errors errors = check_files(checkpoint.index, folder);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   if (checkpoint.index.optimizer != plan.optimizer.kind) {
-    errors.push_back({folder, "The checkpoint is of another optimizer than the plan's.",
+    errors.push_back({folder, "The checkpoint has another optimizer than the plan.",
                       fmt::format("To begin with its parameters alone: --weights {}/{}", folder, kCheckpointModel)});
   }
   check_model(checkpoint.index, model, folder, errors);

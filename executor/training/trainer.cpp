@@ -60,7 +60,7 @@ Errors check_executable(const Plan& plan) {
   Errors errors;
   if (plan.runtime.framework != kDefaultFramework) {
     errors.push_back({"/runtime/name",
-                      fmt::format("fsdp-exec trains plans of FSDP2, and this one is of {}.",
+                      fmt::format("fsdp-exec trains plans of FSDP2, but this one is for {}.",
                                   name_of(kFrameworkTable, plan.runtime.framework)),
                       "Write: fsdp-plan execute, which trains it with that framework itself."});
   }
@@ -76,7 +76,7 @@ Errors check_executable(const Plan& plan) {
   if (const TorchVersion& version = torch_version_of(plan.runtime); version.name != kDefaultTorch) {
     errors.push_back(
         {"/runtime/version",
-         fmt::format("fsdp-exec runs in the order of PyTorch {}, and the plan is of {}.", kDefaultTorch, version.name),
+         fmt::format("fsdp-exec runs in the order of PyTorch {}, but the plan is for {}.", kDefaultTorch, version.name),
          fmt::format("Write \"{}\".", kDefaultTorch)});
   }
   const Quirks& quirks = plan.runtime.quirks;

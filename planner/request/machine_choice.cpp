@@ -175,7 +175,7 @@ void check_prices(const std::vector<MachineTrial>& trials, const CompareOptions&
   }
   if (without.empty() || (gpus.size() == 1 && options.prices.empty())) return;
   errors.push_back({"--price", fmt::format("The price of {} is missing.", fmt::join(without, ", ")),
-                    fmt::format("Write what an hour of one GPU costs: --price \"{}=1.5\".", without.front())});
+                    fmt::format("Write the price of one GPU per hour: --price \"{}=1.5\".", without.front())});
 }
 
 void enter(ComparedMachine& machine, const SearchResult& result) {

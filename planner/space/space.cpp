@@ -258,7 +258,7 @@ Result<Space> said_by_runtime(Space space) {
   }
   if (!traits.cuts_blocks) {
     refuse(space.wrap && space.wrap->parts != BlockParts::Whole, "--wrap",
-           fmt::format("Units inside blocks are not predicted of {}.", title), "Write blocks.");
+           fmt::format("Units inside blocks are not predicted for {}.", title), "Write blocks.");
     space.block_parts.clear();
   }
   if (!traits.mixes_reshards) {

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
     problems = problems_of(model, plan, world_size, list(KERNELS))
     installed = torch.__version__.partition("+")[0]
     if minor_of(plan.runtime_version) != minor_of(installed):
-        problems.append(f"plan/runtime/version: The plan is of PyTorch {plan.runtime_version}, and {installed} is installed, "
+        problems.append(f"plan/runtime/version: The plan is for PyTorch {plan.runtime_version}, and {installed} is installed, "
                         f"which may do something else. Install torch=={plan.runtime_version}.")
     if problems:
         raise Refused(*problems)

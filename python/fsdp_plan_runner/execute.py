@@ -75,7 +75,7 @@ def _versions(plan: Plan) -> list[str]:
     installed = importlib.metadata.version("torch").partition("+")[0]
     if minor_of(plan.runtime_version) == minor_of(installed):
         return []
-    return [f"plan/runtime/version: The plan is of PyTorch {plan.runtime_version}, and {installed} is installed, which may do "
+    return [f"plan/runtime/version: The plan is for PyTorch {plan.runtime_version}, and {installed} is installed, which may do "
             f"something else. Write: {sys.executable} -m pip install torch=={plan.runtime_version}"]
 
 

@@ -309,7 +309,7 @@ class Weights(unittest.TestCase):
         self.assertEqual(expand(self.folder)["parameters"][0]["dtype"], str(weights.dtype).removeprefix("torch."))
         self.change(dtype="float16")
         self.assertEqual(expand(self.folder)["parameters"][0]["dtype"], "float16")
-        self.assertRegex(self.notes()[0], "says float16, and the weights are (float32|bfloat16): the plan is of float16")
+        self.assertRegex(self.notes()[0], "has float16, but the weights are (float32|bfloat16): the plan uses float16")
 
     def test_missing_weights_are_noted(self) -> None:
         self.save(FAMILIES["llama"], SMALL, max_shard_size="20KB")
@@ -322,7 +322,7 @@ class Weights(unittest.TestCase):
     def test_weights_of_another_model_are_an_error(self) -> None:
         self.save(FAMILIES["gpt2"], SMALL_GPT2)
         save(FAMILIES["llama"], SMALL, self.folder)
-        with self.assertRaisesRegex(Refused, "No tensor is of a LlamaForCausalLM"):
+        with self.assertRaisesRegex(Refused, "No tensor belongs to a LlamaForCausalLM"):
             expand(self.folder)
 
 

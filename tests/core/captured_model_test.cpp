@@ -353,7 +353,7 @@ TEST(CapturedModel, RefusesIndicesOutOfRange) {
            Case{R"("outputs": [1], "repeated": true)", R"("outputs": [0], "repeated": true)",
                 "/points/0/calls/0/outputs: Value 0 is made twice."},
            Case{R"("module": 3, "modules": [3])", R"("module": 3, "modules": [2])",
-                "/points/0/calls/1/modules: A module does not lie below that of the call."},
+                "/points/0/calls/1/modules: A module is not below that of the call."},
            Case{R"("inputs": [0], "outputs": [1], "repeated": true)",
                 R"("inputs": [2], "outputs": [1], "repeated": true)",
                 "/points/0/calls/0/inputs: No call before makes value 2."},

@@ -147,8 +147,8 @@ TEST(Compare, NotesDifferencesOfRanksMemoryAndVerdict) {
   measured.memory.budget = 500_B;
   measured.verdict = Verdict::DoesNotFit;
   EXPECT_EQ(compare(predicted, measured).notes,
-            (std::vector<std::string>{"The first report is of 4 ranks, the second of 8.",
-                                      "The first report is of a GPU with 1000 bytes, the second of one with 500.",
+            (std::vector<std::string>{"The first report has 4 ranks, the second has 8.",
+                                      "The first report has a GPU with 1000 bytes, the second one with 500.",
                                       "The verdicts differ: \"fits\" and \"does_not_fit\"."}));
 }
 

@@ -77,7 +77,7 @@ TEST(InitialValues, ReportsImpossibleExceptions) {
       "small.json:9:97: /initial_values/exceptions/0: The pattern \"nobody\" matches no parameter of Small. Write "
       "a module or a parameter, with * for any characters.\n");
   EXPECT_NE(errors_with(R"({"source": "x", "exceptions": [{"pattern": "*.bias", "fan": "in"}]})")
-                .find("a.up.bias is [48]. A fan is of a matrix: write the standard deviation itself."),
+                .find("a.up.bias is [48]. A fan needs a matrix: write the standard deviation itself."),
             std::string::npos);
   EXPECT_NE(errors_with(R"({"source": "x", "exceptions": [{"pattern": "b.weight", "distribution": "sinusoid"}, 
                                                          {"pattern": "norm.weight", "distribution": "sinusoid"}]})")

@@ -385,8 +385,8 @@ TEST(Sharding, SizesThatMakeNoStepAreRefusedTogether) {
   EXPECT_EQ(errors_of(chain(), plan),
             (Texts{"mesh: 0 x 4 is not a mesh. Write sizes of at least 1.",
                    "accumulation: A step needs at least one micro-batch, not 0. Write 1 or more.",
-                   "prefetch: forward 0 and backward 0 cannot be asked of FSDP2. Forward takes 0 or more units; "
-                   "backward 1 (the default) or more."}));
+                   "prefetch: forward 0 and backward 0 cannot be set in FSDP2. Forward takes 0 or more units; backward "
+                   "1 (the default) or more."}));
 }
 
 TEST(Sharding, LayoutSeenFromARankEqualsOneMadeThere) {

@@ -65,7 +65,7 @@ def main() -> None:
         interrupt(folder)
         before = json.loads((folder / "c.json.partial").read_text())["done"]
         code, _, err = run(folder, "calibrate", "mlp", "--batch", "8", "--gpus", "2", "-o", "c.json")
-        check(code != 0 and "This unfinished calibration is of" in err, f"Another calibration goes on with it: {err}")
+        check(code != 0 and "This unfinished calibration is for" in err, f"Another calibration goes on with it: {err}")
 
         code, out, err = calibrate(folder, "0.001")
         check(code == 0 and "PART" in out, f"No time left, and no part: {out}{err}")

@@ -184,7 +184,7 @@ class Messages(InAFolder):
         self.refused("plan/cpu_offload: FSDP1 offloads only from GPUs", offloaded, "--device", "cpu")
 
     def test_wrong_torch_and_bad_rate_are_reported_together(self) -> None:
-        self.refused(r"The plan is of PyTorch 2\.8.* pip install torch==2\.8.* --lr: -1\.0 is no learning rate",
+        self.refused(r"The plan is for PyTorch 2\.8.* pip install torch==2\.8.* --lr: -1\.0 is no learning rate",
                      self.plan(runtime={"name": "pytorch-ddp", "version": "2.8"}), "--lr=-1")
 
     def test_failed_rank_is_named(self) -> None:

@@ -133,7 +133,7 @@ class Refusals(InAFolder):
         for name in ("pytorch-ddp", "pytorch-fsdp1", "deepspeed-zero3", "torchtitan-simple-fsdp"):
             with self.subTest(name):
                 plan = self.files.plan(2, 4, runtime={"name": name})
-                self.expect(EXIT_INPUT, f"/runtime/name: fsdp-exec trains plans of FSDP2, and this one is of {name}. Write: fsdp-plan execute",
+                self.expect(EXIT_INPUT, f"/runtime/name: fsdp-exec trains plans of FSDP2, but this one is for {name}. Write: fsdp-plan execute",
                             plan=plan, count=2)
 
     def test_members_that_no_plan_can_have_are_refused(self) -> None:
@@ -171,7 +171,7 @@ class Refusals(InAFolder):
         resume = ["--resume", str(step), "--steps", "3"]
         cases = {
             "no optimizer moments in any file": {"files": [file for file in index["files"] if file["name"].startswith("model/")]},
-            'is of the model "Other"': {"model": "Other", "model_fingerprint": "0123456789abcdef"},
+            'is for the model "Other"': {"model": "Other", "model_fingerprint": "0123456789abcdef"},
             "model_fingerprint": {"model_fingerprint": None},
             "does not name the checkpoint's model": {"model": "", "model_fingerprint": ""},
         }

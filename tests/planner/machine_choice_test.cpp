@@ -145,7 +145,7 @@ TEST(CompareMachines, PricesAreOfMachinesThatAreCompared) {
   const Errors missing = errors_of(small_request(), two, options);
   ASSERT_EQ(missing.size(), 1U);
   EXPECT_EQ(to_string(missing[0]),
-            "--price: The price of L4 is missing. Write what an hour of one GPU costs: --price \"L4=1.5\".");
+            "--price: The price of L4 is missing. Write the price of one GPU per hour: --price \"L4=1.5\".");
   options.prices = {{"T4", 0.5}, {"L4", 0.5}, {"V100 32GB SXM", 2}};
   const Errors idle = errors_of(small_request(), two, options);
   ASSERT_EQ(idle.size(), 1U);

@@ -225,7 +225,7 @@ class Jobs(unittest.TestCase):
         installed = torch.__version__.partition("+")[0]
         done = self.run_job(self.job(runtime={"version": "2.4.1"}), "--device", "cpu", WORLD_SIZE="2")
         self.assertEqual((done.returncode, done.stderr), (
-            2, f"error: plan/runtime/version: The plan is of PyTorch 2.4.1, and {installed} is installed, which may do "
+            2, f"error: plan/runtime/version: The plan is for PyTorch 2.4.1, and {installed} is installed, which may do "
                "something else. Install torch==2.4.1.\n"))
 
     def test_every_feature_that_zero_lacks_is_reported(self) -> None:
