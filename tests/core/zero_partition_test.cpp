@@ -168,14 +168,20 @@ TEST(ZeroPlan, PrecisionsAreDeepSpeedsOwn) {
               plan.parameter_dtype = Dtype::BFloat16;
             }),
             Places{"parameter_dtype"});
-  // DeepSpeed asserts that its own Adam updates 16 bits on the host.
-  EXPECT_EQ(places_after([](Plan& plan) {
-              plan.parameter_dtype = Dtype::BFloat16;
-              plan.cpu_offload = true;
-              plan.optimizer.kind = OptimizerKind::Sgd;
-            }),
-            Places{"optimizer/kind"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.zero.fp16.loss_scale = 8; }), Places{"zero/fp16"});
+}
+
+// DeepSpeed asserts that its own Adam updates 16 bits on the host.
+TEST(ZeroPlan, SgdUpdatesBFloat16OnTheDeviceOnly) {
+  const Model model = zero_model();
+  Plan plan = zero_plan(Framework::Zero2, 2);
+  plan.parameter_dtype = Dtype::BFloat16;
+  plan.optimizer.kind = OptimizerKind::Sgd;
+  EXPECT_EQ(check(plan, model), Errors{});
+  plan.cpu_offload = true;
+  const Errors errors = check(plan, model);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors.front().where, "optimizer/kind");
 }
 
 TEST(ZeroPlan, PartialOffloadAndHpzNeedStage3) {
