@@ -157,7 +157,7 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
     const Framework planned = given.file.plan.runtime.framework;
     if (python_format_of(planned).value_or(format) != format) {
       return input_failure({{std::string(flag_of(Option::ExportTo)),
-                             fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
+                             fmt::format("The plan is for {}.", name_of(kFrameworkTable, planned)),
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});
     }
     Result<std::string> code =

@@ -139,14 +139,14 @@ void KeptOutputs::keep(const std::string& function, const std::vector<c10::IValu
 
 std::vector<c10::IValue> KeptOutputs::give(const std::string& function) {
   std::deque<std::vector<Output>>& calls = kept_[function];
-  TORCH_CHECK(!calls.empty(), "Nothing was kept of this call of ", function);
+  TORCH_CHECK(!calls.empty(), "No output was saved of this call of ", function);
   const std::vector<Output> kept = std::move(calls.front());
   calls.pop_front();
   std::vector<c10::IValue> outputs;
   for (const Output& output : kept) {
     const bool is_tensor = output.value.isTensor() && output.value.toTensor().defined();
     TORCH_CHECK(!is_tensor || output.value.toTensor()._version() == output.version,
-                "What selective checkpointing kept of ", function,
+                "The output that selective checkpointing saved of ", function,
                 " has been changed in place. Leave its op out of selective_keep.");
     outputs.push_back(output.value);
   }

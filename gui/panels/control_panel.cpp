@@ -90,8 +90,8 @@ void ControlPanel::add_choice_of_plan() {
   for (const auto& each : planner::kSearchObjectives) names.emplace_back(each.name);
   objective_ = new Control(
       ControlKind::Choice, "--objective", tr("Optimize for"),
-      tr("What makes a plan the best: the fastest step, the least memory, or the most samples a second (--objective)"),
-      {}, names, this);
+      tr("The goal of the search: the fastest step, the least memory, or the most samples a second (--objective)"), {},
+      names, this);
   connect(objective_, &Control::edited, this, &ControlPanel::set_objective);
   group_->addWidget(searched_);
   group_->addWidget(kept_);

@@ -107,7 +107,7 @@ void RecordingView::build_replay(QVBoxLayout& column) {
   device_->setMaximumWidth(130);
   auto* start = new QPushButton(tr("Replay"), this);
   start->setObjectName("replay");
-  start->setToolTip(tr("What the allocator would have reserved (fsdp-plan replay)"));
+  start->setToolTip(tr("The memory that the allocator would have reserved (fsdp-plan replay)"));
   connect(start, &QPushButton::clicked, this, &RecordingView::replay);
   connect(settings_->lineEdit(), &QLineEdit::returnPressed, this, &RecordingView::replay);
   connect(device_, &QLineEdit::returnPressed, this, &RecordingView::replay);

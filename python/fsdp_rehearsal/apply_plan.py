@@ -75,7 +75,7 @@ class ApplyPlan:
             problems.append(
                 (
                     f"{self.shown}: /runtime/name",
-                    f"The plan is of {self.plan.runtime_name}, and only units of fully_shard are put into a script.",
+                    f"The plan is for {self.plan.runtime_name}, but only units of fully_shard go into a script.",
                     "Plan with --runtime fsdp2, or rehearse the script as it is.",
                 )
             )
