@@ -14,6 +14,7 @@
 #include "core/base/files.h"
 #include "core/base/parse_units.h"
 #include "core/cluster/cluster_library.h"
+#include "core/frameworks/check_plan.h"
 #include "core/library/model_library.h"
 #include "core/plan/torch_version.h"
 #include "planner/space/checkpointed_blocks.h"

@@ -14,6 +14,9 @@
 
 #include "core/base/files.h"
 #include "core/cluster/cpu_cluster.h"
+#include "core/frameworks/check_plan.h"
+#include "core/frameworks/layout.h"
+#include "core/frameworks/lower.h"
 #include "core/library/model_library.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "core/frameworks/layout.h"
 #include "simulator/curves/curve_builder.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/memory/drive_report.h"

@@ -10,10 +10,6 @@
 // the first. Parameters without a gradient are ready when the forward is over, and one more all-reduce after the last
 // bucket tells which parameters were used anywhere.
 //
-// Autograd runs the op whose forward came last first, and the nodes that hand a gradient to a parameter before any
-// other, so the order is that of the backward. Inside an op: addmm hands out the bias first, because its weight comes
-// through the backward of a transposition; what other ops hand out at once is taken in the order of their arguments.
-//
 // Sources: torch/nn/parallel/distributed.py (_ddp_init_helper), torch/csrc/distributed/c10d/reducer.cpp
 // (compute_bucket_assignment_by_size, rebuild_buckets, mark_bucket_ready), torch 2.11.
 //
@@ -29,7 +25,7 @@
 #include <string>
 #include <utility>
 
-#include "core/model/recorded_block.h"
+#include "core/plan/ready_gradients.h"
 
 namespace fsdp {
 
@@ -38,20 +34,6 @@ namespace {
 constexpr std::int64_t kMebi = std::int64_t{1} << 20;
 constexpr std::int64_t kFirstCap = kMebi;  // torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
 constexpr std::int64_t kCap = 25 * kMebi;  // bucket_cap_mb
-
-// The parameters of an op in the order in which its backward hands their gradients out, by their index in the block.
-std::vector<int> order_inside(const Block& block, int op, bool zero3_linear) {
-  std::vector<int> order = block.ops[op].parameters;
-  const bool is_one_node = zero3_linear && !block.ops[op].attributes.transposed_weight;
-  const bool turns = block.ops[op].kind == OpKind::Experts || (block.ops[op].kind == OpKind::Linear && !is_one_node);
-  if (turns) std::reverse(order.begin(), order.end());
-  if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty()) return order;
-  order.clear();
-  for (const RecordedEvent& event : block.recorded->tapes.front().backward[op]) {
-    if (event.kind == RecordedEvent::Kind::AddGrad) order.push_back(event.index);
-  }
-  return order;
-}
 
 struct Open {
   Dtype dtype = Dtype::Float32;
@@ -107,30 +89,6 @@ Errors check_ddp_plan(const Plan& plan, const Model& model) {
   return errors;
 }
 
-std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index, bool zero3_linear) {
-  const Model& model = *index.model;
-  std::vector<ReadyGradient> last_first;
-  std::vector<bool> is_there(model.parameters.size(), false);
-  // A parameter of several uses is ready after the one that comes first in forward.
-  for (std::size_t c = 0; c + 1 < index.call_begin.size(); ++c) {
-    const Call& call = model.calls[c];
-    const Block& block = model.blocks[call.block];
-    for (int op = 0; op < static_cast<int>(block.ops.size()); ++op) {
-      const int position = index.call_begin[c] + op;
-      if (!index.in_backward[position]) continue;
-      std::vector<int> order = order_inside(block, op, zero3_linear);
-      for (auto local = order.rbegin(); local != order.rend(); ++local) {
-        const int p = call.parameters[*local];
-        if (is_there[p] || !model.parameters[p].receives_gradient) continue;
-        is_there[p] = true;
-        last_first.push_back({p, position});
-      }
-    }
-  }
-  std::reverse(last_first.begin(), last_first.end());
-  return last_first;
-}
-
 namespace {
 
 // Every trained parameter where the model has it, with the position after which its gradient is ready: before the
@@ -181,6 +139,12 @@ std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& pl
   int before = std::numeric_limits<int>::max();
   for (GradientBucket& bucket : buckets) before = bucket.ready = std::min(before, bucket.ready);
   return buckets;
+}
+
+void add_ddp_buckets(Layout& layout, const ModelIndex& index, const Plan& plan) {
+  if (plan.mesh.world_size() == 1) return;
+  layout.buckets = make_buckets(index, plan, layout);
+  layout.first_buckets = first_step_buckets(plan, layout.buckets);
 }
 
 bool has_unused_parameters(const Model& model) {

@@ -15,17 +15,6 @@ namespace fsdp {
 /// parameter without a gradient, at which it fails.
 Errors check_ddp_plan(const Plan& plan, const Model& model);
 
-/// Trained parameters in the order in which a backward finishes their gradients, each with the position after which it
-/// is ready. ddp_buckets.cpp says how the order inside an op is known.
-struct ReadyGradient {
-  int parameter = 0;
-  int position = 0;
-
-  bool operator==(const ReadyGradient&) const = default;
-};
-/// `zero3_linear`: as of `Implementations`.
-std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index, bool zero3_linear = false);
-
 /// The buckets of every step but the first, which is `first_step_buckets`. REQUIRES: the dtypes of the layout's
 /// parameters are there.
 std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& plan, const Layout& layout);
@@ -39,5 +28,8 @@ bool has_unused_parameters(const Model& model);
 
 /// Payload of find_unused_parameters' all-reduce: an int32 for each trained parameter.
 Bytes used_map_bytes(const Model& model);
+
+/// Puts the buckets into a layout, if there are several ranks.
+void add_ddp_buckets(Layout& layout, const ModelIndex& index, const Plan& plan);
 
 }  // namespace fsdp

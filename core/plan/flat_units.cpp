@@ -139,7 +139,7 @@ bool reshards_after_forward(const Plan& plan) {
                       [&](const Unit& unit) { return counts(plan, unit) && keeps(unit); });
 }
 
-Errors check_flat_plan(const Plan& plan) {
+Errors check_flat_plan(const Plan& plan, const Model& /*model*/) {
   Errors errors;
   check_strategy(plan, errors);
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {

@@ -19,7 +19,7 @@ bool reshards_after_forward(const Plan& plan);
 
 /// Errors for settings that FSDP1 cannot express: several modules in a unit, settings that differ between units, a
 /// smaller group, FSDP2's prefetches, output_dtype.
-Errors check_flat_plan(const Plan& plan);
+Errors check_flat_plan(const Plan& plan, const Model& model);
 
 /// An error if FSDP1's offload loses gradients or is not predicted
 /// (`CPUOffload(offload_params=True)`) on this mesh. `adds_up`: each of several micro-batches is reduced.

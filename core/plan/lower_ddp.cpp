@@ -15,6 +15,8 @@
 //
 // Not modeled: the broadcasts that synchronize the rebuilt buckets, once; static_graph, communication hooks, join.
 
+#include "core/plan/lower_ddp.h"
+
 #include <utility>
 
 #include "core/plan/schedule.h"
@@ -88,10 +90,6 @@ class DdpLowering {
 };
 
 }  // namespace
-
-Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  return DdpLowering(index, plan, layout).step();
-}
 
 StepSchedules lower_ddp_steps(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   return DdpLowering(index, plan, layout).steps();

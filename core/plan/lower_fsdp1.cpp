@@ -29,6 +29,8 @@
 //
 // Not modeled: a forward without gradients in between.
 
+#include "core/plan/lower_fsdp1.h"
+
 #include <algorithm>
 
 #include "core/plan/flat_units.h"
@@ -361,6 +363,12 @@ class Fsdp1Lowering {
 
 Schedule lower_fsdp1(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step) {
   return Fsdp1Lowering(index, plan, layout, is_first_step).run();
+}
+
+StepSchedules lower_fsdp1_steps(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  StepSchedules steps{.first = {}, .steady = lower_fsdp1(index, plan, layout)};
+  if (plan.fsdp1.forward_prefetch) steps.first = lower_fsdp1(index, plan, layout, true);
+  return steps;
 }
 
 }  // namespace fsdp

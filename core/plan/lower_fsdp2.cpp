@@ -42,6 +42,8 @@
 // from one unit to the next; with several reduce_scatter_buffers a unit that is reduced twice inside as many
 // reductions.
 
+#include "core/plan/lower_fsdp2.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -567,8 +569,9 @@ Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& la
   return has_passes(*index.model) ? lowering.run_passes().steady : lowering.run();
 }
 
-StepSchedules lower_fsdp2_passes(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  return Fsdp2Lowering(index, plan, layout).run_passes();
+StepSchedules lower_fsdp2_steps(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  if (has_passes(*index.model)) return Fsdp2Lowering(index, plan, layout).run_passes();
+  return {.first = {}, .steady = lower_fsdp2(index, plan, layout)};
 }
 
 }  // namespace fsdp

@@ -15,6 +15,8 @@
 //
 // Not modeled: an op whose code reads a parameter between two of its kernels has it gathered before the first.
 
+#include "core/plan/lower_simple_fsdp.h"
+
 #include <utility>
 
 #include "core/plan/parameter_reads.h"
@@ -143,8 +145,8 @@ class SimpleFsdpLowering {
 
 }  // namespace
 
-Schedule lower_simple_fsdp(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  return SimpleFsdpLowering(index, plan, layout).run();
+StepSchedules lower_simple_fsdp(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  return {.first = {}, .steady = SimpleFsdpLowering(index, plan, layout).run()};
 }
 
 }  // namespace fsdp

@@ -12,6 +12,8 @@
 //
 // Not modeled: managed_gradient_accumulation off, coalesce_grad_reduction, compute_grad_norm off.
 
+#include "core/plan/lower_zero.h"
+
 #include <utility>
 
 #include "core/plan/framework_traits.h"
@@ -56,8 +58,8 @@ class ZeroLowering {
 
 }  // namespace
 
-Schedule lower_zero(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  return ZeroLowering(index, plan, layout).run();
+StepSchedules lower_zero(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  return {.first = {}, .steady = ZeroLowering(index, plan, layout).run()};
 }
 
 }  // namespace fsdp

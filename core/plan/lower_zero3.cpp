@@ -21,6 +21,8 @@
 // Not modeled: a module that is called again before its first backward (its hooks count inputs of the last call only);
 // external parameters, which another module's forward reads, are gathered when that begins, and not when it reads them.
 
+#include "core/plan/lower_zero3.h"
+
 #include <algorithm>
 #include <optional>
 #include <tuple>

@@ -122,4 +122,9 @@ std::vector<GradientBucket> gradients_of_reads(const ModelIndex& index, const Pl
   return gradients;
 }
 
+void add_reads(Layout& layout, const ModelIndex& index, const Plan& plan) {
+  layout.gathers_each_read = true;
+  layout.buckets = gradients_of_reads(index, plan, layout);
+}
+
 }  // namespace fsdp

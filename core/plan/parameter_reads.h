@@ -24,4 +24,7 @@ Dtype read_reduce_dtype(const MixedPrecision& precision, Dtype own);
 /// REQUIRES: the dtypes of the layout's parameters are there.
 std::vector<GradientBucket> gradients_of_reads(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
+/// Puts them into a layout, which gathers each read.
+void add_reads(Layout& layout, const ModelIndex& index, const Plan& plan);
+
 }  // namespace fsdp

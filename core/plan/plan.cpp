@@ -6,157 +6,13 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/base/nearest.h"
 #include "core/model/model_index.h"
 #include "core/plan/framework_traits.h"
-#include "core/plan/input_casts.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
-#include "core/plan/sharding.h"
 #include "core/plan/torch_version.h"
 
 namespace fsdp {
-
-namespace {
-
-void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex& index, Errors& errors) {
-  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
-    const int module = index.find(entry.module);
-    bool repeated = false;
-    for (const Call& call : model.calls) repeated = repeated || (call.module == module && call.repeated);
-    if (module >= 0 && repeated) continue;
-    std::vector<std::string> known;
-    for (const Call& call : model.calls) {
-      if (call.repeated) known.push_back(model.modules[call.module].name);
-    }
-    errors.push_back({"checkpointing", fmt::format("\"{}\" is not a repeated block of the model.", entry.module),
-                      suggest_name(entry.module, known)});
-  }
-}
-
-// Parameters that another module's forward reads would not be gathered then: an expert that a mixture runs or not, as
-// the tokens fall; an output projection that a fused attention takes as a weight. One is told for each unit.
-void check_reads(const Model& model, const ModelIndex& index, const Layout& layout, Errors& errors) {
-  std::vector<bool> is_told(layout.units.size(), false);
-  for (const Call& call : model.calls) {
-    for (const Op& op : model.blocks[call.block].ops) {
-      const int reader = call.modules[op.module];
-      for (const int of_block : op.parameters) {
-        const int parameter = call.parameters[of_block];
-        const auto u = static_cast<std::size_t>(layout.unit_of_parameter[parameter]);
-        const ShardedUnit& unit = layout.units[u];
-        const bool is_inside = std::any_of(unit.modules.begin(), unit.modules.end(),
-                                           [&](int module) { return index.contains(module, reader); });
-        if (unit.is_root || is_inside || is_told[u]) continue;
-        is_told[u] = true;
-        const std::string name = reader < 0 ? "" : model.modules[reader].name;
-        errors.push_back({fmt::format("units/{}", u),
-                          fmt::format("\"{}\" is read by the forward of \"{}\", which would not gather it.",
-                                      model.parameters[parameter].name, name),
-                          name.empty() ? "Leave it to the root." : fmt::format("Wrap \"{}\" in its place.", name)});
-      }
-    }
-  }
-}
-
-// PyTorch 2.11, loss.backward(): "element 0 of tensors does not require grad and does not have a grad_fn".
-void check_trained(const Model& model, Errors& errors) {
-  if (num_gradient_parameters(model) > 0) return;
-  errors.push_back({"model", "No parameter gets a gradient, so PyTorch raises an error in backward.",
-                    "Train at least one parameter. A forward without a backward, as for inference, is not predicted."});
-}
-
-// PyTorch 2.11: "Operator aten._fused_sgd_.default does not have a sharding strategy registered."
-void check_optimizer(const Optimizer& optimizer, Errors& errors) {
-  const OptimizerRow& row = optimizer_row(optimizer);
-  if (row.has_fused_shards || optimizer.implementation != OptimizerImplementation::Fused) return;
-  errors.push_back({"optimizer",
-                    fmt::format("PyTorch has no fused {} for sharded parameters (DTensors).", row.class_name),
-                    fmt::format("{} is foreach or for_loop; Adam and AdamW can be fused.", row.class_name)});
-}
-
-void check_muon(const Plan& plan, const Model& model, Errors& errors) {
-  if (!plan.optimizer.muon) return;
-  const auto is_muon = [&](const Parameter& parameter) { return is_updated_by_muon(plan, parameter); };
-  if (std::none_of(model.parameters.begin(), model.parameters.end(), is_muon)) {
-    errors.push_back({"optimizer", fmt::format("{} names no matrix that Muon updates.", model.name),
-                      "Capture a script that trains with torch.optim.Muon, or leave \"muon\" out."});
-  }
-}
-
-// Whether the root gives something floating in another dtype to what runs after it.
-bool returns_other_dtype(const Model& model, Dtype activation, Dtype output) {
-  std::vector<bool> is_made(model.values.size(), false);
-  for (const Call& call : model.calls) {
-    for (const int value : call.module < 0 ? call.inputs : call.outputs) {
-      const auto v = static_cast<std::size_t>(value);
-      const Dtype dtype = model.values[v].dtype.value_or(activation);
-      if (call.module >= 0) is_made[v] = true;
-      if (call.module < 0 && is_made[v] && is_floating_point(dtype) && dtype != output) return true;
-    }
-  }
-  return false;
-}
-
-// A recorded model has the loss of its script, and one of images may have none of this kind: what is asked for is not
-// what would be predicted.
-void check_cross_entropy(const Plan& plan, const Model& model, Errors& errors) {
-  if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return;
-  const bool has_one = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) {
-    return std::any_of(block.ops.begin(), block.ops.end(),
-                       [](const Op& op) { return op.kind == OpKind::CrossEntropy; });
-  });
-  if (has_one) return;
-  errors.push_back({"/runtime/implementations/cross_entropy",
-                    fmt::format("{} has no cross entropy whose implementation can be chosen.", model.name),
-                    "Write \"pytorch\", or leave it out."});
-}
-
-// Each unit casts what it returns, and only a unit casts what it is given: a final norm and head that the root runs
-// would multiply two dtypes, which PyTorch refuses. Where the root is the only unit, just the loss is cast.
-void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
-  const std::optional<Dtype>& output = plan.mixed_precision.output_dtype;
-  const Dtype activation = activation_dtype(model, plan);
-  const bool after_root =
-      std::any_of(model.calls.begin(), model.calls.end(), [](const Call& c) { return c.module < 0; });
-  const bool only_loss = plan.units.size() == 1 && !plan.runtime.implementations.keep_logits && !after_root;
-  if (output && after_root && returns_other_dtype(model, activation, *output)) {
-    errors.push_back(
-        {"mixed_precision/output_dtype",
-         fmt::format("The loss runs after the root's forward, which would return its logits in {}: that "
-                     "cast is not predicted.",
-                     name_of(*output)),
-         "Leave it out, or write \"float_logits\": true in runtime/implementations for logits in float32."});
-    return;
-  }
-  if (!output || *output == activation || only_loss) return;
-  errors.push_back({"mixed_precision/output_dtype",
-                    fmt::format("Units would compute in {} and return {}, which the ops between them do not accept.",
-                                name_of(activation), name_of(*output)),
-                    fmt::format("Write {}, or leave it out.", name_of(activation))});
-}
-
-// Frozen parameters keep the dtype of the checkpoint. An elementwise sum or product takes the wider of
-// two dtypes; products and fused norms take one only.
-void check_frozen_dtypes(const Plan& plan, const Model& model, Errors& errors) {
-  if (!plan.parameter_dtype || plan.mixed_precision.param_dtype) return;
-  for (const Call& call : model.calls) {
-    for (const Op& op : model.blocks[call.block].ops) {
-      for (const int index : op.parameters) {
-        const Parameter& parameter = model.parameters[call.parameters[index]];
-        const bool fits = parameter.trainable || parameter.dtype == *plan.parameter_dtype;
-        if (fits || !takes_one_dtype(op.kind) || !is_floating_point(parameter.dtype)) continue;
-        errors.push_back({"parameter_dtype",
-                          fmt::format("{} is frozen and stays {}, and PyTorch does not multiply it by {}.",
-                                      parameter.name, name_of(parameter.dtype), name_of(*plan.parameter_dtype)),
-                          fmt::format("Write {}, or a mixed_precision/param_dtype.", name_of(parameter.dtype))});
-        return;
-      }
-    }
-  }
-}
-
-}  // namespace
 
 bool is_root(const Unit& unit) {
   return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
@@ -354,38 +210,6 @@ Implementations implementations_of(const Plan& plan) {
   return use;
 }
 
-namespace {
-
-// A setting without effect is the author's mistake.
-void check_framework(const Plan& plan, Errors& errors) {
-  const FrameworkTraits& traits = traits_of(plan);
-  const auto refuse = [&](std::string_view where, const auto& is_reader) {
-    const auto reader = std::find_if(kFrameworkTraits.begin(), kFrameworkTraits.end(), is_reader);
-    errors.push_back(
-        {std::string(where),
-         fmt::format("These are arguments of {}, but the plan is for {}.", reader->plan_name, traits.plan_name),
-         "Leave them out, or write the other name in runtime/name."});
-  };
-  const auto check_options = [&](bool is_set, std::string_view where, OptionsMember member) {
-    if (!is_set || traits.options == member) return;
-    refuse(where, [&](const FrameworkTraits& each) { return each.options == member; });
-  };
-  check_options(plan.ddp != DdpOptions{}, "ddp", OptionsMember::Ddp);
-  check_options(plan.fsdp1 != Fsdp1Options{}, "fsdp1", OptionsMember::Fsdp1);
-  check_options(plan.zero != ZeroOptions{}, "zero", OptionsMember::Zero);
-  ZeroOptions of_all = plan.zero;
-  of_all.reduce_bucket_size = ZeroOptions{}.reduce_bucket_size;
-  of_all.overlap_comm = false;
-  of_all.pin_memory = true;
-  of_all.offload_param = false;
-  of_all.offload_ratio = 1;
-  of_all.fp16 = {};
-  const bool is_whole = traits.zero_stage == 1 || traits.zero_stage == 2;
-  if (is_whole && of_all != ZeroOptions{}) refuse("zero", [](const auto& each) { return each.zero_stage == 3; });
-}
-
-}  // namespace
-
 Errors check_torch(const Plan& plan) {
   Errors errors;
   const TorchVersion& version = torch_version_of(plan.runtime);
@@ -419,41 +243,6 @@ Errors check_torch(const Plan& plan) {
   check_setting(plan.reduce_scatter_buffers != 1, "reduce_scatter_buffers", "set_reduce_scatter_max_input_buffers");
   check_setting(plan.separate_reduce_scatter_group, "separate_reduce_scatter_group",
                 "set_separate_reduce_scatter_group");
-  return errors;
-}
-
-Errors check(const Plan& plan, const Model& model) {
-  Errors errors;
-  if (!plan.model_fingerprint.empty() && plan.model_fingerprint != fingerprint_of(model)) {
-    errors.push_back({"model_fingerprint",
-                      fmt::format("The plan was made for another model ({}), not for {}: their parameters differ.",
-                                  plan.model, model.name),
-                      "Plan this model again, or name the model file that the plan was made for."});
-    return errors;
-  }
-  return check(plan, index_of(model));
-}
-
-Errors check(const Plan& plan, const ModelIndex& index) {
-  const Model& model = *index.model;
-  Errors errors;
-  if (auto layout = make_layout(index, plan)) {
-    errors = check_input_casts(index, plan, *layout);
-    check_reads(model, index, *layout, errors);
-  } else {
-    errors = std::move(layout).error();
-  }
-  check_framework(plan, errors);
-  append(errors, check_torch(plan));
-  check_trained(model, errors);
-  check_checkpointing(plan, model, index, errors);
-  if (traits_of(plan).has_dtensors) check_optimizer(plan.optimizer, errors);
-  check_muon(plan, model, errors);
-  if (auto misfit = optimizer_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
-  if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));
-  check_output_dtype(plan, model, errors);
-  check_cross_entropy(plan, model, errors);
-  check_frozen_dtypes(plan, model, errors);
   return errors;
 }
 

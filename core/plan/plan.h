@@ -301,12 +301,4 @@ Dtype activation_dtype(const Model& model, const Plan& plan);
 /// The implementations that run under a plan: recomputation turns off the cache of keys and values, as in transformers.
 Implementations implementations_of(const Plan& plan);
 
-/// All errors of a plan for this model: unknown modules, nested modules in one unit, no root, ties across
-/// units, parameters that are read outside of their unit's forward, mixed dtypes in a unit, an integer reshard that
-/// does not divide, bad sizes, a fused SGD, an output_dtype that no unit but the root could return, a parameter_dtype
-/// that frozen parameters are not multiplied by.
-Errors check(const Plan& plan, const Model& model);
-/// The same for an index of the plan's own model: does not compare the fingerprint.
-Errors check(const Plan& plan, const ModelIndex& index);
-
 }  // namespace fsdp

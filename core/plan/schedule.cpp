@@ -7,7 +7,6 @@
 #include <iterator>
 
 #include "core/model/op_table.h"
-#include "core/plan/gradient_clearing.h"
 #include "core/plan/plan_names.h"
 
 namespace fsdp {
@@ -75,54 +74,6 @@ std::string_view name_of(BufferKind kind) {
 
 std::string_view name_of(StepPhase phase) {
   return name_of(kStepPhaseTable, phase);
-}
-
-namespace {
-
-Schedule lower_of_framework(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  switch (plan.runtime.framework) {
-    case Framework::Fsdp2:
-      return lower_fsdp2(index, plan, layout);
-    case Framework::Fsdp1:
-      return lower_fsdp1(index, plan, layout);
-    case Framework::Ddp:
-      return lower_ddp(index, plan, layout);
-    case Framework::Zero1:
-    case Framework::Zero2:
-      return lower_zero(index, plan, layout);
-    case Framework::Zero3:
-      return lower_zero3(index, plan, layout).steady;
-    case Framework::SimpleFsdp:
-      return lower_simple_fsdp(index, plan, layout);
-  }
-  return {};
-}
-
-}  // namespace
-
-Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  Schedule schedule = lower_of_framework(index, plan, layout);
-  // DeepSpeed's engines clear gradients in their own step.
-  if (!is_zero(plan)) place_clearing(schedule, *index.model);
-  return schedule;
-}
-
-StepSchedules lower_steps(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  if (is_zero3(plan)) return lower_zero3(index, plan, layout);
-  if (!layout.first_buckets.empty()) {
-    StepSchedules steps = lower_ddp_steps(index, plan, layout);
-    for (Schedule* step : {&steps.first, &steps.second, &steps.steady}) place_clearing(*step, *index.model);
-    return steps;
-  }
-  if (has_passes(*index.model) && plan.runtime.framework == Framework::Fsdp2) {
-    return lower_fsdp2_passes(index, plan, layout);
-  }
-  StepSchedules steps{.first = {}, .steady = lower(index, plan, layout)};
-  if (is_flat(plan) && plan.fsdp1.forward_prefetch) {
-    steps.first = lower_fsdp1(index, plan, layout, true);
-    place_clearing(steps.first, *index.model);
-  }
-  return steps;
 }
 
 std::vector<Instruction> actions_of(const Schedule& schedule) {

@@ -181,9 +181,6 @@ std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointin
 /// Whether the backward of an op needs more of its forward than sizes.
 bool saves_tensors(const Op& op);
 
-/// The schedule of one steady step of the plan's framework.
-Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
-
 /// The first steps of a run, and those after them.
 struct StepSchedules {
   /// Empty if it equals the others. It differs under DDP, which has other buckets; under FSDP1 with forward_prefetch
@@ -194,30 +191,5 @@ struct StepSchedules {
   /// Empty if it equals `steady`. Under DDP the second forward of a run makes the buckets of all later steps.
   Schedule second = {};
 };
-
-/// Both steps of the plan's framework.
-StepSchedules lower_steps(const ModelIndex& index, const Plan& plan, const Layout& layout);
-
-/// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
-Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
-
-/// The same for a model with passes. REQUIRES: has_passes(model).
-StepSchedules lower_fsdp2_passes(const ModelIndex& index, const Plan& plan, const Layout& layout);
-
-/// PyTorch FSDP1, the same (core/plan/lower_fsdp1.cpp).
-Schedule lower_fsdp1(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);
-
-/// PyTorch DDP, the same (core/plan/lower_ddp.cpp).
-Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layout);
-StepSchedules lower_ddp_steps(const ModelIndex& index, const Plan& plan, const Layout& layout);
-
-/// DeepSpeed's ZeRO-1 and 2, the same (core/plan/lower_zero.cpp).
-Schedule lower_zero(const ModelIndex& index, const Plan& plan, const Layout& layout);
-
-/// DeepSpeed's ZeRO-3, the same (core/plan/lower_zero3.cpp).
-StepSchedules lower_zero3(const ModelIndex& index, const Plan& plan, const Layout& layout);
-
-/// SimpleFSDP, the same (core/plan/lower_simple_fsdp.cpp).
-Schedule lower_simple_fsdp(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 }  // namespace fsdp

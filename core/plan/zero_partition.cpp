@@ -31,10 +31,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/plan/ddp_buckets.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/hooked_modules.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_part.h"
+#include "core/plan/ready_gradients.h"
 #include "core/plan/schedule.h"
 #include "core/plan/zero_nvme.h"
 #include "core/plan/zero_quantization.h"
@@ -390,6 +391,12 @@ bool keeps_what_zero3_changes(const Block& block, const Checkpointing& checkpoin
     if (block.values[op.inputs.front()].shape.size() > 2) return true;
   }
   return false;
+}
+
+void add_zero_parts(Layout& layout, const ModelIndex& index, const Plan& plan) {
+  layout.zero = make_zero_buffer(index, plan, layout);
+  if (traits_of(plan).zero_stage == 3) layout.hooked = hooked_modules(index, plan.mesh);
+  layout.buckets = make_zero_buckets(index, plan, layout);
 }
 
 Errors check_zero_plan(const Plan& plan, const Model& model) {

@@ -83,4 +83,7 @@ bool keeps_what_zero3_changes(const Block& block, const Checkpointing& checkpoin
 /// All that ZeRO cannot do, or that is not predicted of it.
 Errors check_zero_plan(const Plan& plan, const Model& model);
 
+/// Puts the buffer, the buckets and ZeRO-3's modules into a layout.
+void add_zero_parts(Layout& layout, const ModelIndex& index, const Plan& plan);
+
 }  // namespace fsdp

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/json_document.h"
+#include "core/frameworks/check_plan.h"
 #include "core/library/model_library.h"
 #include "core/spec/model_spec.h"
 #include "planner/search/objective.h"

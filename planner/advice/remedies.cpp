@@ -24,6 +24,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/frameworks/check_plan.h"
 #include "core/report/device_verdict.h"
 #include "planner/advice/remedy_kind.h"
 #include "planner/advice/remedy_list.h"

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/frameworks/check_plan.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 #include "planner/advice/changed_plans.h"

@@ -18,6 +18,7 @@
 #include "core/base/parse_units.h"
 #include "core/base/result.h"
 #include "core/base/units.h"
+#include "core/frameworks/layout.h"
 #include "core/model/model_index.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/sharding.h"

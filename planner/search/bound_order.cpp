@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "core/frameworks/lower.h"
 #include "core/plan/schedule.h"
 #include "planner/search/lower_bounds.h"
 #include "planner/space/search_traits.h"

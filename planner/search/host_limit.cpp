@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/frameworks/layout.h"
 #include "core/model/model_index.h"
 #include "core/plan/sharding.h"
 #include "simulator/memory/host_memory.h"

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/frameworks/check_plan.h"
 #include "core/plan/plan.h"
 #include "planner/search/predictors.h"
 

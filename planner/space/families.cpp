@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/frameworks/layout.h"
 #include "core/model/model_index.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/sharding.h"

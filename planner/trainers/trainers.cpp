@@ -18,6 +18,7 @@
 #include <iterator>
 #include <set>
 
+#include "core/frameworks/check_plan.h"
 #include "core/plan/framework_traits.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/trainers/trainer_limits.h"

@@ -36,6 +36,7 @@
 
 #include "simulator/memory/host_memory.h"
 
+#include "core/frameworks/layout.h"
 #include "core/plan/optimizer_table.h"
 #include "simulator/memory/host_memory_zero.h"
 #include "simulator/ops/optimizer_update.h"

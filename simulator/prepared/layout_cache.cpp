@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "core/frameworks/layout.h"
+
 namespace fsdp::simulator {
 
 namespace {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/frameworks/layout.h"
+#include "core/frameworks/lower.h"
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/input_casts.h"
 #include "core/plan/zero_nvme.h"

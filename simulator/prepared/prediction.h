@@ -8,6 +8,7 @@
 
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
+#include "core/frameworks/layout.h"
 #include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/schedule.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/frameworks/layout.h"
 #include "core/plan/sharding.h"
 #include "tests/support/spec_models.h"
 

@@ -1,6 +1,8 @@
 // Where a schedule clears gradients, of a model whose script was captured.
 
 #include "core/plan/gradient_clearing.h"
+#include "core/frameworks/layout.h"
+#include "core/frameworks/lower.h"
 
 #include <gtest/gtest.h>
 

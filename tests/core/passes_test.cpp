@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/frameworks/check_plan.h"
+#include "core/frameworks/layout.h"
+#include "core/frameworks/lower.h"
 #include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/schedule.h"

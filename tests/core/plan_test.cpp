@@ -1,4 +1,5 @@
 #include "core/plan/plan.h"
+#include "core/frameworks/check_plan.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

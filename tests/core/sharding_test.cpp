@@ -1,6 +1,7 @@
 // How units are formed and parameters cut, with figures worked out by hand.
 
 #include "core/plan/sharding.h"
+#include "core/frameworks/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/frameworks/check_plan.h"
 #include "core/plan/parameter_reads.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"

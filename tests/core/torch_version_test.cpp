@@ -1,6 +1,8 @@
 // Releases of PyTorch by name, and what a plan may ask of each.
 
 #include "core/plan/torch_version.h"
+#include "core/frameworks/check_plan.h"
+#include "core/frameworks/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "core/frameworks/layout.h"
+#include "core/frameworks/lower.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
 #include "core/plan/zero_coordinator.h"

@@ -2,6 +2,8 @@
 // real DeepSpeed does with whole models is in tests/rehearsal/plan_cases_zero.py.
 
 #include "core/plan/zero_partition.h"
+#include "core/frameworks/layout.h"
+#include "core/frameworks/lower.h"
 
 #include <gtest/gtest.h>
 

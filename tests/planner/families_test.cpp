@@ -1,6 +1,7 @@
 // The plans that points of the space mean.
 
 #include "planner/space/families.h"
+#include "core/frameworks/check_plan.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // A plan to look at until the best one is known: valid, small, and as the user fixed it.
 
 #include "planner/search/plain_plan.h"
+#include "core/frameworks/check_plan.h"
 #include "planner/space/batches.h"
 
 #include <gtest/gtest.h>

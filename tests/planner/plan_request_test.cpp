@@ -1,6 +1,7 @@
 // From choices to what a search is asked, and between choices and what people write.
 
 #include "planner/request/plan_request.h"
+#include "core/frameworks/check_plan.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

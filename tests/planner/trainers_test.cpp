@@ -1,6 +1,7 @@
 // What each trainer can say of a plan, and the nearest plan that it can.
 
 #include "planner/trainers/trainers.h"
+#include "core/frameworks/check_plan.h"
 
 #include <gtest/gtest.h>
 

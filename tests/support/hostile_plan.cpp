@@ -7,6 +7,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/cluster/cluster_library.h"
+#include "core/frameworks/check_plan.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"
 #include "core/report/report_reader.h"

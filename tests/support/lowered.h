@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "core/frameworks/layout.h"
+#include "core/frameworks/lower.h"
 #include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/schedule.h"

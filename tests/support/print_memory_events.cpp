@@ -20,6 +20,7 @@
 
 #include "core/cluster/cluster_library.h"
 #include "core/cluster/cpu_cluster.h"
+#include "core/frameworks/check_plan.h"
 #include "core/model/model_json.h"
 #include "core/plan/plan_file.h"
 #include "core/spec/model_spec.h"

@@ -1,0 +1,15 @@
+#pragma once
+
+// PyTorch DDP. The only place that knows its order of events.
+
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/schedule.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp {
+
+/// The first step has other buckets.
+StepSchedules lower_ddp_steps(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+}  // namespace fsdp

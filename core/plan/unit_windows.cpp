@@ -1,0 +1,78 @@
+#include "core/plan/unit_windows.h"
+
+#include <algorithm>
+
+namespace fsdp {
+
+namespace {
+
+bool takes_gradient_input(const ModelIndex& index, const Block& block, int call, int begin, int end) {
+  std::vector<bool> made_inside(block.values.size(), false);
+  for (int o = begin; o < end; ++o) {
+    const Op& op = block.ops[o];
+    for (const int value : op.inputs) {
+      const bool flows = index.flow.requires_grad[call][value] && index.flow.reaches_loss[call][value];
+      if (flows && !made_inside[value]) return true;
+    }
+    for (const int value : op.outputs) made_inside[value] = true;
+  }
+  return false;
+}
+
+// The inputs of a module reach the ops of its first call; what later calls take, earlier ones made.
+bool an_input_requires_grad(const ModelIndex& index, const Window& window) {
+  const Model& model = *index.model;
+  const int call = index.call_at(window.begin);
+  const int first = index.call_begin[call];
+  const int end = std::min(window.end, index.call_begin[call + 1]);
+  const Block& block = model.blocks[model.calls[call].block];
+  return takes_gradient_input(index, block, call, window.begin - first, end - first);
+}
+
+// A unit of several modules is unsharded when the first of them runs and left when each has run.
+std::vector<Window> joined_runs(const ShardedUnit& unit, const ModelIndex& index) {
+  struct Run {
+    Span span;
+    int module;
+  };
+  std::vector<Run> runs;
+  for (const int module : unit.modules) {
+    for (const Span& span : index.runs[module]) runs.push_back({span, module});
+  }
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.span.begin < b.span.begin; });
+  std::vector<Window> windows;
+  std::vector<int> to_run;  // FSDP2's _modules_to_run_forward.
+  for (const Run& run : runs) {
+    if (to_run.empty()) {
+      to_run = unit.modules;
+      windows.push_back({run.span.begin, run.span.end});
+    }
+    std::erase(to_run, run.module);
+    windows.back().end = run.span.end;
+    windows.back().is_left = to_run.empty();
+  }
+  return windows;
+}
+
+}  // namespace
+
+std::vector<Window> windows_of(const ShardedUnit& unit, const ModelIndex& index) {
+  std::vector<Window> windows;
+  if (unit.modules.size() == 1) {
+    for (const Span& run : index.runs[unit.modules.front()]) windows.push_back({run.begin, run.end});
+  } else {
+    windows = joined_runs(unit, index);
+  }
+  for (Window& window : windows) {
+    for (int p = window.end - 1; p >= window.begin && window.pre_backward < 0; --p) {
+      if (index.in_backward[p]) window.pre_backward = p;
+    }
+    for (int p = window.begin; p < window.pre_backward; ++p) {
+      if (index.in_backward[p] && index.last_read[p] >= window.end) window.further_pre_backwards.push_back(p);
+    }
+    window.has_post_backward = !unit.is_root && an_input_requires_grad(index, window);
+  }
+  return windows;
+}
+
+}  // namespace fsdp

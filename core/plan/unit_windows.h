@@ -1,0 +1,15 @@
+#pragma once
+
+// When the forward of a unit runs, and where PyTorch's hooks see it.
+
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp {
+
+/// The passes of a unit's modules, in forward order. REQUIRES: its modules, and whether it is the root, are known.
+std::vector<Window> windows_of(const ShardedUnit& unit, const ModelIndex& index);
+
+}  // namespace fsdp
