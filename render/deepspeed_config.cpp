@@ -15,11 +15,11 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/frameworks/zero/zero_nvme.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
-#include "core/plan/zero_nvme.h"
 #include "render/python_words.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"

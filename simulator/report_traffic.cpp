@@ -15,11 +15,11 @@
 #include <optional>
 #include <utility>
 
-#include "core/plan/ddp_buckets.h"
+#include "core/frameworks/ddp/ddp_buckets.h"
+#include "core/frameworks/simple_fsdp/parameter_reads.h"
+#include "core/frameworks/zero/zero_partition.h"
+#include "core/frameworks/zero/zero_quantization.h"
 #include "core/plan/parameter_part.h"
-#include "core/plan/parameter_reads.h"
-#include "core/plan/zero_partition.h"
-#include "core/plan/zero_quantization.h"
 #include "simulator/nccl/collective_cost.h"
 #include "simulator/nccl/group_shape.h"
 #include "simulator/time/plan_times.h"

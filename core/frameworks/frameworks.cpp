@@ -2,16 +2,16 @@
 
 #include <array>
 
-#include "core/plan/ddp_buckets.h"
-#include "core/plan/flat_units.h"
-#include "core/plan/lower_ddp.h"
-#include "core/plan/lower_fsdp1.h"
-#include "core/plan/lower_fsdp2.h"
-#include "core/plan/lower_simple_fsdp.h"
-#include "core/plan/lower_zero.h"
-#include "core/plan/lower_zero3.h"
-#include "core/plan/parameter_reads.h"
-#include "core/plan/zero_partition.h"
+#include "core/frameworks/ddp/ddp_buckets.h"
+#include "core/frameworks/ddp/lower_ddp.h"
+#include "core/frameworks/fsdp1/flat_units.h"
+#include "core/frameworks/fsdp1/lower_fsdp1.h"
+#include "core/frameworks/fsdp2/lower_fsdp2.h"
+#include "core/frameworks/simple_fsdp/lower_simple_fsdp.h"
+#include "core/frameworks/simple_fsdp/parameter_reads.h"
+#include "core/frameworks/zero/lower_zero.h"
+#include "core/frameworks/zero/lower_zero3.h"
+#include "core/frameworks/zero/zero_partition.h"
 
 namespace fsdp {
 

@@ -24,12 +24,12 @@
 #include "core/base/limits.h"
 #include "core/base/nearest.h"
 #include "core/frameworks/frameworks.h"
-#include "core/plan/flat_units.h"
+#include "core/frameworks/fsdp1/flat_units.h"
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/parameter_part.h"
 #include "core/plan/unit_boundaries.h"
 #include "core/plan/unit_windows.h"
-#include "core/plan/zero_partition.h"
 
 namespace fsdp {
 

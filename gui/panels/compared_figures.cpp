@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
+#include "core/frameworks/zero/zero_nvme.h"
 #include "core/plan/plan_names.h"
-#include "core/plan/zero_nvme.h"
 #include "core/report/compare.h"
 #include "gui/charts/plot_paint.h"
 #include "gui/panels/comparison_panel.h"

@@ -45,11 +45,11 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/frameworks/simple_fsdp/parameter_reads.h"
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_part.h"
-#include "core/plan/parameter_reads.h"
-#include "core/plan/zero_partition.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/search_traits.h"
 #include "simulator/memory/device_terms.h"

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/ddp_buckets.h"
+#include "core/frameworks/ddp/ddp_buckets.h"
 #include "core/plan/framework_traits.h"
 #include "planner/space/batches.h"
 #include "planner/space/checkpoint_limits.h"

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/schedule.h"
-#include "core/plan/zero_partition.h"
 
 namespace fsdp::planner {
 

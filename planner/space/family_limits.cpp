@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/plan/flat_units.h"
+#include "core/frameworks/fsdp1/flat_units.h"
 #include "core/plan/framework_traits.h"
 
 namespace fsdp::planner {

@@ -8,9 +8,9 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "core/frameworks/zero/zero_nvme.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
-#include "core/plan/zero_nvme.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/framework_arguments.h"
 #include "planner/space/strategy_names.h"

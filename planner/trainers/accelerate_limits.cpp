@@ -25,7 +25,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/plan/flat_units.h"
+#include "core/frameworks/fsdp1/flat_units.h"
 #include "core/plan/framework_traits.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/rewrap.h"

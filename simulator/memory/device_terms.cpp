@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/frameworks/zero/zero_quantization.h"
 #include "core/plan/torch_version.h"
-#include "core/plan/zero_quantization.h"
 #include "simulator/allocator/allocator_settings.h"
 #include "simulator/nccl/group_shape.h"
 #include "simulator/nccl/nccl_memory.h"

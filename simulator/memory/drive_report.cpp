@@ -8,7 +8,7 @@
 
 #include "simulator/memory/drive_report.h"
 
-#include "core/plan/zero_nvme.h"
+#include "core/frameworks/zero/zero_nvme.h"
 
 namespace fsdp::simulator {
 

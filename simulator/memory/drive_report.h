@@ -1,6 +1,7 @@
 #pragma once
 
-// Files of all ranks of a node on its NVMe drives, and their traffic in a step. core/plan/zero_nvme.cpp lists them.
+// Files of all ranks of a node on its NVMe drives, and their traffic in a step. core/frameworks/zero/zero_nvme.cpp
+// lists them.
 
 #include <optional>
 

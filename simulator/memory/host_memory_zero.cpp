@@ -27,10 +27,10 @@
 //
 // With a ratio below 1, P for fp32 parameters, moments and gradients is that of the last sub-groups. With the optimizer
 // on an NVMe drive it is that of the sub-groups that are too small for a file. Traffic to and from the drive passes
-// through buffers that DeepSpeed locks itself, without PyTorch's blocks (core/plan/zero_nvme.cpp has their sizes). The
-// first step makes moments outside them: those of a sub-group, or all of them if reads or writes are pipelined, because
-// then each stays until it is read again. With parameters on the drive, those that stay have at most max_in_cpu
-// elements, in a buffer of that size.
+// through buffers that DeepSpeed locks itself, without PyTorch's blocks (core/frameworks/zero/zero_nvme.cpp has their
+// sizes). The first step makes moments outside them: those of a sub-group, or all of them if reads or writes are
+// pipelined, because then each stays until it is read again. With parameters on the drive, those that stay have at most
+// max_in_cpu elements, in a buffer of that size.
 //
 // Not modeled: DS_PIN_MEMORY_BACKEND=native, which pins without blocks.
 
@@ -40,10 +40,10 @@
 #include <set>
 #include <utility>
 
+#include "core/frameworks/zero/zero_nvme.h"
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_part.h"
-#include "core/plan/zero_nvme.h"
-#include "core/plan/zero_partition.h"
 #include "simulator/memory/host_memory.h"
 
 namespace fsdp::simulator {

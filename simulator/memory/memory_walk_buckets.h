@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/ddp_buckets.h"
+#include "core/frameworks/ddp/ddp_buckets.h"
 #include "simulator/memory/memory_walk_step.h"
 
 namespace fsdp::simulator {

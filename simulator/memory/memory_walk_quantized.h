@@ -24,7 +24,7 @@
 
 #include <cstdint>
 
-#include "core/plan/zero_quantization.h"
+#include "core/frameworks/zero/zero_quantization.h"
 #include "simulator/memory/gathered_names.h"
 #include "simulator/memory/memory_walk.h"
 

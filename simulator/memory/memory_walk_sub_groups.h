@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/optimizer_table.h"
-#include "core/plan/zero_partition.h"
 #include "simulator/memory/memory_walk.h"
 
 namespace fsdp::simulator {

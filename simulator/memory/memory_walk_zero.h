@@ -42,8 +42,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/optimizer_table.h"
-#include "core/plan/zero_partition.h"
 #include "simulator/memory/memory_walk_flat_optimizer.h"
 #include "simulator/memory/memory_walk_zero_engine.h"
 

@@ -53,8 +53,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/parameter_part.h"
-#include "core/plan/zero_partition.h"
 #include "simulator/memory/gathered_names.h"
 #include "simulator/memory/held_frees.h"
 #include "simulator/memory/memory_walk_flat_optimizer.h"

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/zero_nvme.h"
+#include "core/frameworks/zero/zero_nvme.h"
 #include "simulator/memory/memory_walk.h"
 
 namespace fsdp::simulator {

@@ -19,8 +19,8 @@
 
 #include <algorithm>
 
+#include "core/frameworks/simple_fsdp/parameter_reads.h"
 #include "core/plan/parameter_part.h"
-#include "core/plan/parameter_reads.h"
 #include "simulator/ops/kernel_writer.h"
 
 namespace fsdp::simulator {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include "core/frameworks/ddp/ddp_buckets.h"
 #include "core/frameworks/layout.h"
 #include "core/frameworks/lower.h"
-#include "core/plan/ddp_buckets.h"
+#include "core/frameworks/zero/zero_nvme.h"
 #include "core/plan/input_casts.h"
-#include "core/plan/zero_nvme.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/ops/gradient_hooks.h"
 

@@ -19,7 +19,7 @@
 
 #include <algorithm>
 
-#include "core/plan/zero_nvme.h"
+#include "core/frameworks/zero/zero_nvme.h"
 
 namespace fsdp::simulator {
 

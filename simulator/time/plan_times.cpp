@@ -21,12 +21,12 @@
 
 #include "simulator/time/plan_times.h"
 
+#include "core/frameworks/simple_fsdp/parameter_reads.h"
+#include "core/frameworks/zero/zero_partition.h"
+#include "core/frameworks/zero/zero_quantization.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_part.h"
-#include "core/plan/parameter_reads.h"
 #include "core/plan/workload.h"
-#include "core/plan/zero_partition.h"
-#include "core/plan/zero_quantization.h"
 #include "simulator/ops/optimizer_update.h"
 #include "simulator/time/drive_times.h"
 

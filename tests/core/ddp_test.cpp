@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "core/frameworks/check_plan.h"
+#include "core/frameworks/ddp/ddp_buckets.h"
 #include "core/frameworks/layout.h"
 #include "core/frameworks/lower.h"
-#include "core/plan/ddp_buckets.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/ready_gradients.h"
 #include "core/plan/schedule.h"

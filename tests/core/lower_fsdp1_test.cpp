@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "core/frameworks/check_plan.h"
+#include "core/frameworks/fsdp1/lower_fsdp1.h"
 #include "core/frameworks/layout.h"
-#include "core/plan/lower_fsdp1.h"
 #include "core/plan/schedule.h"
 #include "tests/support/assemble_model.h"
 #include "tests/support/collective_models.h"

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "core/frameworks/fsdp2/lower_fsdp2.h"
 #include "core/frameworks/layout.h"
-#include "core/plan/lower_fsdp2.h"
 #include "core/plan/schedule.h"
 #include "tests/support/collective_models.h"
 

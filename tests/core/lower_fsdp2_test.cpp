@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "core/frameworks/fsdp2/lower_fsdp2.h"
 #include "core/frameworks/layout.h"
 #include "core/frameworks/lower.h"
-#include "core/plan/lower_fsdp2.h"
 #include "core/plan/schedule.h"
 #include "core/plan/torch_version.h"
 #include "tests/support/assemble_model.h"

@@ -1,8 +1,8 @@
 // validate() finds each kind of broken promise. Each test breaks one in a good schedule.
 
 #include "core/plan/schedule.h"
+#include "core/frameworks/fsdp2/lower_fsdp2.h"
 #include "core/frameworks/layout.h"
-#include "core/plan/lower_fsdp2.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

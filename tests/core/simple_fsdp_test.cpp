@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/frameworks/check_plan.h"
-#include "core/plan/parameter_reads.h"
+#include "core/frameworks/simple_fsdp/parameter_reads.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
 #include "tests/support/collective_models.h"

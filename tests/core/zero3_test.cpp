@@ -8,10 +8,10 @@
 
 #include "core/frameworks/layout.h"
 #include "core/frameworks/lower.h"
+#include "core/frameworks/zero/zero_coordinator.h"
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
-#include "core/plan/zero_coordinator.h"
-#include "core/plan/zero_partition.h"
 #include "tests/support/collective_models.h"
 
 namespace fsdp {

@@ -1,7 +1,7 @@
 // What of a plan of ZeRO-3 is in files on a drive, and by how many buffers it goes there. The real DeepSpeed is asked
 // in tests/rehearsal/nvme_test.py.
 
-#include "core/plan/zero_nvme.h"
+#include "core/frameworks/zero/zero_nvme.h"
 
 #include <gtest/gtest.h>
 

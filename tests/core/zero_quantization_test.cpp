@@ -1,4 +1,4 @@
-#include "core/plan/zero_quantization.h"
+#include "core/frameworks/zero/zero_quantization.h"
 
 #include <gtest/gtest.h>
 

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "core/plan/ddp_buckets.h"
+#include "core/frameworks/ddp/ddp_buckets.h"
+#include "core/frameworks/zero/zero_quantization.h"
 #include "core/plan/torch_version.h"
-#include "core/plan/zero_quantization.h"
 #include "planner/space/batches.h"
 #include "tests/support/small_models.h"
 

@@ -21,15 +21,15 @@
 // Not modeled: a module that is called again before its first backward (its hooks count inputs of the last call only);
 // external parameters, which another module's forward reads, are gathered when that begins, and not when it reads them.
 
-#include "core/plan/lower_zero3.h"
+#include "core/frameworks/zero/lower_zero3.h"
 
 #include <algorithm>
 #include <optional>
 #include <tuple>
 #include <utility>
 
+#include "core/frameworks/zero/zero_coordinator.h"
 #include "core/plan/unit_boundaries.h"
-#include "core/plan/zero_coordinator.h"
 
 namespace fsdp {
 

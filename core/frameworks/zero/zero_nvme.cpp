@@ -24,17 +24,17 @@
 //
 // Not modeled: fast_init, GDS.
 
-#include "core/plan/zero_nvme.h"
+#include "core/frameworks/zero/zero_nvme.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_part.h"
-#include "core/plan/zero_partition.h"
 
 namespace fsdp {
 

@@ -12,7 +12,7 @@
 //
 // Not modeled: managed_gradient_accumulation off, coalesce_grad_reduction, compute_grad_norm off.
 
-#include "core/plan/lower_zero.h"
+#include "core/frameworks/zero/lower_zero.h"
 
 #include <utility>
 

@@ -21,7 +21,7 @@
 // _all_gather_coalesced), runtime/comm/coalesced_collectives.py (all_to_all_quant_reduce), zero/stage3.py
 // (__avg_scatter_grads), csrc/quantization/pt_binding.cpp, swizzled_quantize.cu, DeepSpeed 0.19.8.
 
-#include "core/plan/zero_quantization.h"
+#include "core/frameworks/zero/zero_quantization.h"
 
 #include <fmt/format.h>
 
@@ -29,10 +29,10 @@
 #include <string>
 #include <utility>
 
+#include "core/frameworks/zero/zero_partition.h"
 #include "core/model/model.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/runtime.h"
-#include "core/plan/zero_partition.h"
 
 namespace fsdp {
 

@@ -10,12 +10,13 @@
 // Sources: torch/nn/parallel/distributed.py (_pre_forward, _post_forward, no_sync), torch/csrc/distributed/c10d/
 // reducer.cpp (autograd_hook, mark_bucket_ready, finalize_backward), torch 2.11.
 //
-// The first reduction of a run has one bucket for each dtype (core/plan/ddp_buckets.h). The next forward frees it and
-// makes the buckets of all later reductions: in the first step if its micro-batches synchronize, else in the second.
+// The first reduction of a run has one bucket for each dtype (core/frameworks/ddp/ddp_buckets.h). The next forward
+// frees it and makes the buckets of all later reductions: in the first step if its micro-batches synchronize, else in
+// the second.
 //
 // Not modeled: the broadcasts that synchronize the rebuilt buckets, once; static_graph, communication hooks, join.
 
-#include "core/plan/lower_ddp.h"
+#include "core/frameworks/ddp/lower_ddp.h"
 
 #include <utility>
 

@@ -15,7 +15,7 @@
 //
 // Not modeled: static_graph; the order of the last buckets of several dtypes, which is that of a hash table.
 
-#include "core/plan/ddp_buckets.h"
+#include "core/frameworks/ddp/ddp_buckets.h"
 
 #include <fmt/format.h>
 

@@ -16,7 +16,7 @@
 // casts of weights and cast at every op; keep_low_precision_grads, with which PyTorch's Adam fails ("expected dtype
 // float for `end` but got dtype c10::BFloat16").
 
-#include "core/plan/flat_units.h"
+#include "core/frameworks/fsdp1/flat_units.h"
 
 #include <fmt/format.h>
 

@@ -24,21 +24,21 @@
 // bf16_master_weights_and_grads without bf16_optimizer_states, experts of DeepSpeed's own MoE, several parameter
 // groups.
 
-#include "core/plan/zero_partition.h"
+#include "core/frameworks/zero/zero_partition.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "core/frameworks/zero/hooked_modules.h"
+#include "core/frameworks/zero/zero_nvme.h"
+#include "core/frameworks/zero/zero_quantization.h"
 #include "core/plan/framework_traits.h"
-#include "core/plan/hooked_modules.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_part.h"
 #include "core/plan/ready_gradients.h"
 #include "core/plan/schedule.h"
-#include "core/plan/zero_nvme.h"
-#include "core/plan/zero_quantization.h"
 
 namespace fsdp {
 

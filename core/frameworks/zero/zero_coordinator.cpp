@@ -29,7 +29,7 @@
 //
 // Not modeled: leaf modules (z3_leaf_module), a trace that a later step breaks, the order of Python's sets.
 
-#include "core/plan/zero_coordinator.h"
+#include "core/frameworks/zero/zero_coordinator.h"
 
 #include <algorithm>
 #include <utility>

@@ -15,11 +15,11 @@
 //
 // Not modeled: an op whose code reads a parameter between two of its kernels has it gathered before the first.
 
-#include "core/plan/lower_simple_fsdp.h"
+#include "core/frameworks/simple_fsdp/lower_simple_fsdp.h"
 
 #include <utility>
 
-#include "core/plan/parameter_reads.h"
+#include "core/frameworks/simple_fsdp/parameter_reads.h"
 #include "core/plan/schedule_writer.h"
 
 namespace fsdp {

@@ -11,7 +11,7 @@
 // Not modeled: shard_dim other than 0, full_dtensor, a model that has tensor or expert parallelism already, and
 // torch.compile, whose passes merge, reorder and recompute collectives.
 
-#include "core/plan/parameter_reads.h"
+#include "core/frameworks/simple_fsdp/parameter_reads.h"
 
 #include <fmt/format.h>
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/frameworks/zero/zero_drive_reader.h"
 #include "core/plan/schedule_writer.h"
-#include "core/plan/zero_drive_reader.h"
 
 namespace fsdp {
 

@@ -1,4 +1,4 @@
-#include "core/plan/hooked_modules.h"
+#include "core/frameworks/zero/hooked_modules.h"
 
 #include <algorithm>
 

@@ -8,12 +8,12 @@
 //
 // Not modeled: which of the buffers it is.
 
-#include "core/plan/zero_drive_reader.h"
+#include "core/frameworks/zero/zero_drive_reader.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "core/plan/zero_nvme.h"
+#include "core/frameworks/zero/zero_nvme.h"
 
 namespace fsdp {
 

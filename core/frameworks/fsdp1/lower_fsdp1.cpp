@@ -29,11 +29,11 @@
 //
 // Not modeled: a forward without gradients in between.
 
-#include "core/plan/lower_fsdp1.h"
+#include "core/frameworks/fsdp1/lower_fsdp1.h"
 
 #include <algorithm>
 
-#include "core/plan/flat_units.h"
+#include "core/frameworks/fsdp1/flat_units.h"
 #include "core/plan/schedule_writer.h"
 #include "core/plan/unit_boundaries.h"
 

@@ -42,7 +42,7 @@
 // from one unit to the next; with several reduce_scatter_buffers a unit that is reduced twice inside as many
 // reductions.
 
-#include "core/plan/lower_fsdp2.h"
+#include "core/frameworks/fsdp2/lower_fsdp2.h"
 
 #include <algorithm>
 #include <cstdint>
