@@ -1,16 +1,16 @@
 // ZeRO-1 and 2's parts of parameters, buckets and order of events, on sizes that can be added up in the head. What the
 // real DeepSpeed does with whole models is in tests/rehearsal/plan_cases_zero.py.
 
-#include "core/frameworks/check_plan.h"
 #include "core/frameworks/zero/zero_partition.h"
-#include "core/frameworks/layout.h"
-#include "core/frameworks/lower.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 
+#include "core/frameworks/check_plan.h"
+#include "core/frameworks/layout.h"
+#include "core/frameworks/lower.h"
 #include "core/plan/plan_file.h"
 #include "core/plan/schedule.h"
 #include "tests/support/collective_models.h"
