@@ -302,7 +302,7 @@ std::string options_of(const CommandInfo& asked, bool all) {
   for (const std::string_view group : option_groups()) {
     std::string rows;
     for (const OptionInfo& info : options()) {
-      const OptionWords said = words_of(info, asked.command);
+      const OptionWords said = option_words(info, asked.command);
       if (!info.commands.has(asked.command) || said.group != group || (!all && !is_everyday(info))) continue;
       rows += row(spaced(info.names) + (info.value.empty() ? "" : " " + std::string(info.value)), help_of(info, said));
     }

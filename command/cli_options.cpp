@@ -481,7 +481,7 @@ std::span<const OptionInfo> handed_on() {
   return {first, last + 1};
 }
 
-OptionWords words_of(const OptionInfo& info, Command command) {
+OptionWords option_words(const OptionInfo& info, Command command) {
   for (const CommandWords& each : kCommandWords) {
     if (each.option == info.option && each.commands.has(command)) return each.words;
   }

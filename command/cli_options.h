@@ -213,7 +213,7 @@ struct OptionWords {
   std::string_view group;
   std::string_view help;
 };
-OptionWords words_of(const OptionInfo& info, Command command);
+OptionWords option_words(const OptionInfo& info, Command command);
 
 /// "--gpus": its name in messages.
 std::string_view flag_of(Option option);

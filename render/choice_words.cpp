@@ -32,7 +32,7 @@ std::vector<planner::PlanChoice> in_order_of_words() {
 
 }  // namespace
 
-std::vector<std::string> words_of(const planner::PlanChoices& choices) {
+std::vector<std::string> command_words(const planner::PlanChoices& choices) {
   static const std::vector<planner::PlanChoice> order = in_order_of_words();
   std::vector<std::string> words;
   for (const planner::PlanChoice choice : order) {
@@ -49,7 +49,7 @@ std::string flags_of(planner::PlanChoices choices) {
   for (std::optional<std::string>* name : {&choices.gpu_name, &choices.cluster_file}) {
     if (*name) std::replace((*name)->begin(), (*name)->end(), ' ', '-');
   }
-  return fmt::format("{}", fmt::join(words_of(choices), " "));
+  return fmt::format("{}", fmt::join(command_words(choices), " "));
 }
 
 }  // namespace fsdp::render

@@ -11,7 +11,7 @@ namespace fsdp::render {
 
 /// The words that make these choices: {"--gpu", "H100 SXM", "--gpus", "8"}. The machine comes before its number; an
 /// option that takes all following words comes last.
-std::vector<std::string> words_of(const planner::PlanChoices& choices);
+std::vector<std::string> command_words(const planner::PlanChoices& choices);
 
 /// The same as one text to type, with each name as one word: "--gpu H100-SXM --gpus 8".
 std::string flags_of(planner::PlanChoices choices);

@@ -114,8 +114,8 @@ bool is_worth_a_line(const StepReport& report, const planner::Remedy& remedy) {
 }
 
 /// The first ones that are worth a line. The last line is for one that is not free, if there is one.
-std::vector<const planner::Remedy*> told_of(const StepReport& report, const std::vector<planner::Remedy>& remedies,
-                                            std::size_t most, int columns) {
+std::vector<const planner::Remedy*> shown_of(const StepReport& report, const std::vector<planner::Remedy>& remedies,
+                                             std::size_t most, int columns) {
   std::vector<const planner::Remedy*> worth;
   for (const planner::Remedy& remedy : remedies) {
     const bool is_short = text::display_width(flags_of(remedy.change)) <= std::min(kWidestOption, columns / 2 + 4);
@@ -204,11 +204,11 @@ std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::
 
 std::vector<std::string> suggestion_lines(const StepReport& report, const std::vector<planner::Remedy>& remedies,
                                           std::size_t most, int columns) {
-  const std::vector<const planner::Remedy*> told = told_of(report, remedies, most, columns);
+  const std::vector<const planner::Remedy*> shown = shown_of(report, remedies, most, columns);
   int width = 0;
-  for (const planner::Remedy* remedy : told) width = std::max(width, text::display_width(flags_of(remedy->change)));
+  for (const planner::Remedy* remedy : shown) width = std::max(width, text::display_width(flags_of(remedy->change)));
   std::vector<std::string> lines;
-  for (const planner::Remedy* remedy : told) {
+  for (const planner::Remedy* remedy : shown) {
     lines.push_back(fmt::format("{:{}}  {}", flags_of(remedy->change), width, effect_of(report, *remedy)));
   }
   if (!lines.empty() || most < 2) return lines;

@@ -84,8 +84,8 @@ text::Entry entry_of(const planner::MachineComparison& comparison, planner::Mach
 text::Document document_of(const planner::MachineComparison& comparison, planner::MachineObjective objective,
                            const View& view, const AnswerContext& context) {
   text::Document document = document_of(comparison.result, view, context);
-  const text::Section told[] = {entry_of(comparison, objective), table_of(comparison.machines)};
-  document.insert(document.begin() + 1, std::begin(told), std::end(told));
+  const text::Section sections[] = {entry_of(comparison, objective), table_of(comparison.machines)};
+  document.insert(document.begin() + 1, std::begin(sections), std::end(sections));
   return document;
 }
 

@@ -95,7 +95,7 @@ void add_peaks(text::Document& document, const StepReport& report) {
                                 {"device", "device_peak_bytes", true}}};
   for (const PhasePeaks& phase : report.memory.phases) {
     const MemoryPeaks& peaks = phase.peaks;
-    const std::string name = !has_steps && phase.phase == RunPhase::FirstStep ? "after it" : words_of(phase.phase);
+    const std::string name = !has_steps && phase.phase == RunPhase::FirstStep ? "after it" : title_of(phase.phase);
     table.rows.push_back({{name, std::string(name_of(phase.phase))},
                           text::cell(peaks.live),
                           text::cell(peaks.allocated),

@@ -90,8 +90,8 @@ text::Entry entry_of(const planner::RuntimeComparison& comparison) {
 text::Document document_of(const planner::RuntimeComparison& comparison, const View& view,
                            const AnswerContext& context) {
   text::Document document = document_of(comparison.result, view, context);
-  const text::Section told[] = {entry_of(comparison), table_of(comparison.runtimes)};
-  document.insert(document.begin() + 1, std::begin(told), std::end(told));
+  const text::Section sections[] = {entry_of(comparison), table_of(comparison.runtimes)};
+  document.insert(document.begin() + 1, std::begin(sections), std::end(sections));
   return document;
 }
 

@@ -197,13 +197,13 @@ void add_explanation(text::Document& document, const planner::Explanation& expla
 
 text::Document document_of(const planner::SearchResult& result, const View& view, const AnswerContext& context) {
   const StepReport& report = result.report;
-  AnswerContext told = context;
-  told.facts = result.facts;
-  told.no_plan_fits = planner::no_plan_fits(result);
-  if (view.brief) return brief_of(report, result.explanation, brief_notes(result), told, view.width);
-  text::Document document = {verdict_of(report, told.no_plan_fits), summary_of(report)};
+  AnswerContext with_facts = context;
+  with_facts.facts = result.facts;
+  with_facts.no_plan_fits = planner::no_plan_fits(result);
+  if (view.brief) return brief_of(report, result.explanation, brief_notes(result), with_facts, view.width);
+  text::Document document = {verdict_of(report, with_facts.no_plan_fits), summary_of(report)};
   add_speed(document, report);
-  add_plan_and_memory(document, report, told.facts, told.batch_origin, view);
+  add_plan_and_memory(document, report, with_facts.facts, with_facts.batch_origin, view);
   if (result.explanation.wrap) add_policy(document, *result.explanation.wrap);
   add_traffic_and_time(document, report, view);
   document.push_back(
@@ -219,7 +219,7 @@ text::Document document_of(const planner::SearchResult& result, const View& view
   if (!result.explanation.upgrade.empty()) notes.push_back(result.explanation.upgrade);
   if (!notes.empty()) document.push_back(text::Entry{.label = "note", .lines = notes});
   add_assumptions(document, report.assumptions);
-  add_next(document, told);
+  add_next(document, with_facts);
   return document;
 }
 

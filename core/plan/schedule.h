@@ -81,7 +81,7 @@ struct Instruction {
   BufferKind buffer = BufferKind::AllGatherOutput;  ///< For Free: the kind of the buffer,
   std::uint8_t slot = 0;  ///< and its slot. For Unshard and WaitForUnshard: the slot of the gather's output.
   /// For Free: true if it ends the instruction before it, false if it begins the one after it. Either may have several.
-  bool closes = false;
+  bool ends_previous = false;
   bool keeps_last_gradient = false;      ///< ReduceGrads: the last unsharded gradient lives until its end.
   bool keeps_all_reduce_output = false;  ///< ReduceGrads: the all-reduce's output lives until it is freed.
   bool reduces_each_norm = true;         ///< ClipGradNorm: the all-reduce has one element per parameter, otherwise one.
@@ -142,7 +142,7 @@ inline Action action_at(const std::vector<Instruction>& instructions, std::size_
   Action action{begin, begin, begin};
   while (instructions[action.main].kind == InstructionKind::Free) ++action.main;
   action.end = action.main + 1;
-  while (action.end < instructions.size() && instructions[action.end].closes) ++action.end;
+  while (action.end < instructions.size() && instructions[action.end].ends_previous) ++action.end;
   return action;
 }
 

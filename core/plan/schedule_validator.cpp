@@ -296,9 +296,10 @@ class Validator {
   // A free that ends an instruction follows it, or another one that does; one that begins an instruction comes before
   // it, or before another one that does.
   static bool is_part(const std::vector<Instruction>& steps, std::size_t i) {
-    if (steps[i].kind != InstructionKind::Free) return !steps[i].closes;
-    if (steps[i].closes) return i > 0 && (steps[i - 1].kind != InstructionKind::Free || steps[i - 1].closes);
-    return i + 1 < steps.size() && !steps[i + 1].closes;
+    if (steps[i].kind != InstructionKind::Free) return !steps[i].ends_previous;
+    if (steps[i].ends_previous)
+      return i > 0 && (steps[i - 1].kind != InstructionKind::Free || steps[i - 1].ends_previous);
+    return i + 1 < steps.size() && !steps[i + 1].ends_previous;
   }
 
   // ---- units -------------------------------------------------------------------------------------------------------

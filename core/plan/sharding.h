@@ -46,7 +46,7 @@ struct Window {
   /// backward; otherwise the unit is reduced in the callback at the end of backward.
   bool has_post_backward = false;
   /// The post-forward hook runs; false if a recomputation reruns only some modules of a unit of several.
-  bool is_left = true;
+  bool runs_post_forward = true;
 
   bool operator==(const Window&) const = default;
 };

@@ -49,7 +49,7 @@ std::vector<Window> joined_runs(const ShardedUnit& unit, const ModelIndex& index
     }
     std::erase(to_run, run.module);
     windows.back().end = run.span.end;
-    windows.back().is_left = to_run.empty();
+    windows.back().runs_post_forward = to_run.empty();
   }
   return windows;
 }

@@ -126,7 +126,7 @@ Comparison compare(const StepReport& predicted, const StepReport& measured) {
   for (const PhasePeaks& phase : predicted.memory.phases) {
     const PhasePeaks* same = find_phase(measured.memory.phases, phase.phase);
     if (same == nullptr) continue;
-    list.peaks(words_of(phase.phase) + ": ", phase.peaks, same->peaks, waits);
+    list.peaks(title_of(phase.phase) + ": ", phase.peaks, same->peaks, waits);
   }
   const bool have_steps = has_a_step(predicted) && has_a_step(measured);
   for (std::size_t i = 0; have_steps && i < predicted.traffic.totals.size(); ++i) {

@@ -18,7 +18,7 @@ std::string_view name_of(RunPhase phase) {
   return name_of(kRunPhaseTable, phase);
 }
 
-std::string words_of(RunPhase phase) {
+std::string title_of(RunPhase phase) {
   std::string words(name_of(phase));
   std::replace(words.begin(), words.end(), '_', ' ');
   return words;

@@ -80,7 +80,7 @@ enum class RunPhase : std::uint8_t {
 /// "first_step".
 std::string_view name_of(RunPhase phase);
 /// "first step", for people.
-std::string words_of(RunPhase phase);
+std::string title_of(RunPhase phase);
 
 struct PhasePeaks {
   RunPhase phase = RunPhase::Initialization;

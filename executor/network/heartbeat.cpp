@@ -66,7 +66,7 @@ std::optional<Loss> read_loss(std::string_view text, int world_size) {
   return loss;
 }
 
-std::string words_of(const Loss& loss) {
+std::string describe_loss(const Loss& loss) {
   if (loss.cause == Cause::Failed) return fmt::format("rank {} has failed; its own output has the reason", loss.rank);
   return fmt::format("rank {} has given no sign of life for {:.1f} s", loss.rank,
                      std::chrono::duration<double>(milliseconds(loss.silent_ms)).count());
@@ -132,7 +132,7 @@ void Heartbeat::State::beat() {
   const std::optional<Loss> loss = announced();
   if (!loss) return;
   const std::lock_guard lock(mutex);
-  if (lost.empty()) lost = words_of(*loss);
+  if (lost.empty()) lost = describe_loss(*loss);
 }
 
 std::optional<Loss> Heartbeat::State::announced() {

@@ -77,7 +77,7 @@ bool is_asked(const Inputs& inputs, PlanChoice choice) {
 }
 
 /// The words of `fsdp-plan MODEL options`, without the program.
-std::vector<std::string> words_of(const Inputs& inputs) {
+std::vector<std::string> command_words(const Inputs& inputs) {
   std::vector<std::string> words = {inputs.model};
   for (const auto& [choice, texts] : inputs.unread) {
     for (const std::string& text : texts) words.insert(words.end(), {std::string(place_of(choice)), text});
@@ -86,7 +86,7 @@ std::vector<std::string> words_of(const Inputs& inputs) {
     words.insert(words.end(), {"--objective", std::string(name_of(planner::kSearchObjectiveTable, inputs.objective))});
   }
   // Last, because patterns take all words that follow.
-  for (std::string& word : render::words_of(inputs.choices)) words.push_back(std::move(word));
+  for (std::string& word : render::command_words(inputs.choices)) words.push_back(std::move(word));
   return words;
 }
 
@@ -239,7 +239,7 @@ Errors unread_errors(const Inputs& inputs) {
 
 std::string command_of(const Inputs& inputs, const PlanFile& shown) {
   if (inputs.kept) return "fsdp-plan simulate - <<'PLAN'\n" + to_text(shown) + "PLAN\n";
-  return "fsdp-plan " + text::command_text(words_of(inputs));
+  return "fsdp-plan " + text::command_text(command_words(inputs));
 }
 
 Inputs with_kept(const Inputs& inputs, PlanFile shown) {

@@ -270,18 +270,18 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   FSDP_TRY(const Model model, build_model(request.spec, request.workload));
   FSDP_TRY(const Plan said, said_base(release, request.space, model, world_size(request.cluster)));
   const std::vector<Space> spaces = spaces_of(release, request.space, said, model);
-  SearchOptions told = options;
-  told.on_best = {};
+  SearchOptions shared = options;
+  shared.on_best = {};
   // They share the models and the work, including the search of the whole space.
-  if (told.predictors == nullptr) told.predictors = std::make_shared<Predictors>();
+  if (shared.predictors == nullptr) shared.predictors = std::make_shared<Predictors>();
   const auto num_searches = static_cast<std::int64_t>(spaces.size()) + 1;
-  if (told.most_work > 0) told.most_work = std::max<std::int64_t>(1, told.most_work / num_searches);
+  if (shared.most_work > 0) shared.most_work = std::max<std::int64_t>(1, shared.most_work / num_searches);
   SaidPlans plans(release, request, options);
   std::optional<SearchResult> result;
   Proof proof{.compared_ties = false};
   double fastest = std::numeric_limits<double>::infinity();
   for (const Space& space : spaces) {
-    FSDP_TRY(SearchResult found, search(request.spec, request.workload, request.cluster, space, told));
+    FSDP_TRY(SearchResult found, search(request.spec, request.workload, request.cluster, space, shared));
     add_proof(proof, found.proof);
     if (has_room(found.report)) fastest = std::min(fastest, found.best.step.count());
     found.pareto.push_back(found.best);
@@ -304,7 +304,7 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   Space whole_space = request.space;
   whole_space.explain = false;
   whole_space.pareto_points = 0;
-  FSDP_TRY(const SearchResult free, search(request.spec, request.workload, request.cluster, whole_space, told));
+  FSDP_TRY(const SearchResult free, search(request.spec, request.workload, request.cluster, whole_space, shared));
   if (std::string note = comparison(release, *result, free); !note.empty()) result->notes.push_back(std::move(note));
   if (request.space.explain) {
     FSDP_TRY(result->explanation.remedies, plans.remedies_of(*result));

@@ -153,8 +153,8 @@ BranchAndBound::Node BranchAndBound::pop() {
 void BranchAndBound::tell(double key) {
   // In a hurry the top of the heap is not the lowest.
   if (!is_worse_.comfortable) at_least_ = key;
-  if (++num_boxes_ % kBoxesPerReport != 0 || !told_) return;
-  told_(num_boxes_, at_least_);
+  if (++num_boxes_ % kBoxesPerReport != 0 || !listener_) return;
+  listener_(num_boxes_, at_least_);
 }
 
 void BranchAndBound::order_by(std::optional<std::int64_t> comfortable) {

@@ -130,7 +130,7 @@ class BranchAndBound {
   LevelCounts counts() const;
   /// Called every few boxes with the number of boxes so far and the least objective that is still possible.
   using OnProgress = std::function<void(std::int64_t looked_at, double at_least)>;
-  void on_progress(OnProgress told) { told_ = std::move(told); }
+  void on_progress(OnProgress listener) { listener_ = std::move(listener); }
   /// Called at every box. Once it returns true, `next` gives up and returns nullopt.
   void stop_when(std::function<bool()> is_stopped) { is_stopped_ = std::move(is_stopped); }
   /// Called at every box. Once it returns true, `next` takes the best evaluated point; with the objective Time and no
@@ -190,7 +190,7 @@ class BranchAndBound {
   std::vector<EvaluatedPoint> too_large_;
   LevelCounts counts_;
   std::int64_t num_dear_ = 0;  ///< Number of requested bounds above level 1.
-  OnProgress told_;
+  OnProgress listener_;
   std::function<bool()> is_stopped_;
   std::function<bool()> has_spent_;
   bool is_spent_ = false;

@@ -153,7 +153,7 @@ RC_GTEST_PROP(LowerFsdp2Properties, RepeatedOrMissingFreeIsAlwaysFound, ()) {
   const auto made = std::find_if(early.instructions.rend() - at, early.instructions.rend(), makes);
   RC_ASSERT(made != early.instructions.rend());
   Instruction begins = free;
-  begins.closes = false;
+  begins.ends_previous = false;
   early.instructions.insert(made.base() - 1, begins);
   RC_ASSERT(complains(early, index, *layout, "is freed before it is made.") ||
             complains(early, index, *layout, "is freed twice."));

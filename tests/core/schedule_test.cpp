@@ -249,7 +249,7 @@ TEST_F(BufferTest, FindsAFreeBeforeTheBufferIsMade) {
   for (const BufferKind buffer : kBuffers) {
     const auto texts = after_free(buffer, [](Instructions& steps, std::ptrdiff_t at) {
       Instruction early = steps[at];
-      early.closes = false;
+      early.ends_previous = false;
       steps.insert(steps.begin(), early);
     });
     EXPECT_EQ(texts, std::vector<std::string>{fmt::format(
@@ -260,7 +260,7 @@ TEST_F(BufferTest, FindsAFreeBeforeTheBufferIsMade) {
 TEST_F(BufferTest, FindsAGatherThatIsCopiedOutAfterItsBufferWasFreed) {
   const auto texts = after_free(BufferKind::AllGatherOutput, [](Instructions& steps, std::ptrdiff_t at) {
     Instruction early = steps[at];
-    early.closes = false;
+    early.ends_previous = false;
     steps.erase(steps.begin() + at);
     steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(find(steps, InstructionKind::WaitForUnshard, 0)), early);
   });

@@ -42,7 +42,7 @@ Layout three_modules(int ranks) {
 }
 
 // One word for each instruction: "fetch 0,1". Where a parameter is asked for is told on demand.
-std::vector<std::string> words_of(const Schedule& schedule, bool tells_asked) {
+std::vector<std::string> words_in(const Schedule& schedule, bool tells_asked) {
   std::vector<std::string> words;
   for (const Instruction& step : schedule.instructions) {
     if (step.kind == InstructionKind::LimitGathers && !tells_asked) continue;
@@ -79,7 +79,7 @@ std::vector<std::string> step(ZeroCoordinator& coordinator, bool tells_asked = f
   run(coordinator);
   coordinator.release_all();
   coordinator.gather_persistent();
-  return words_of(out.schedule, tells_asked);
+  return words_in(out.schedule, tells_asked);
 }
 
 using Steps = std::vector<std::string>;
@@ -223,7 +223,7 @@ std::vector<Steps> words_by_micro_batch(const Schedule& schedule) {
     alone.groups = schedule.groups;
     const std::string of_call = std::to_string(instruction.call) + " " + std::to_string(instruction.op_begin) + " " +
                                 std::to_string(instruction.op_end) + " " + std::to_string(instruction.bucket);
-    words.back().push_back(instruction.group >= 0 ? words_of(alone, true).front()
+    words.back().push_back(instruction.group >= 0 ? words_in(alone, true).front()
                                                   : std::string(name_of(instruction.kind)) + " " + of_call);
   }
   return words;

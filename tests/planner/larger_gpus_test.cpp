@@ -39,7 +39,7 @@ const Gpu& card(const std::string& name) {
 }
 
 /// The words of a flag, as a shell takes them apart.
-std::vector<std::string> words_of(const std::string& flag) {
+std::vector<std::string> words_in(const std::string& flag) {
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin < flag.size();) {
     const std::size_t end = std::min(flag.find(' ', begin), flag.size());
@@ -150,7 +150,7 @@ TEST(LargerGpus, OptionsNameThePricedMachine) {
     for (const LargerGpu& offer : found) {
       std::vector<std::string> words = {"mlp"};
       words.insert(words.end(), each.kept.begin(), each.kept.end());
-      const std::vector<std::string> named = words_of(flags(offer));
+      const std::vector<std::string> named = words_in(flags(offer));
       for (std::size_t i = 0; i < named.size(); i += 2) {
         // The same option is replaced.
         if (const auto old = std::find(words.begin(), words.end(), named[i]); old != words.end())

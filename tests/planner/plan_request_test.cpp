@@ -135,7 +135,7 @@ TEST(PlanChoices, PublishedTableListsEveryFlavor) {
 }
 
 TEST(PlanChoices, CommandWordsReadBackAsTheSameChoices) {
-  std::vector<std::string> words = render::words_of(all_choices());
+  std::vector<std::string> words = render::command_words(all_choices());
   words.insert(words.begin(), "mlp");
   const Result<command::CommandLine> line = command::parse_command_line(words);
   ASSERT_TRUE(line) << to_string(line.error().front());

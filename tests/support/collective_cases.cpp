@@ -19,7 +19,7 @@ namespace {
   std::abort();
 }
 
-Words words_of(std::istringstream& rest) {
+Words words_in(std::istringstream& rest) {
   Words words;
   for (std::string word; rest >> word;) {
     const auto equals = word.find('=');
@@ -104,9 +104,9 @@ class Reader {
         rest >> cases_.back().name;
       } else if (what == "model") {
         rest >> kind_;
-        sizes_ = words_of(rest);
+        sizes_ = words_in(rest);
       } else if (what == "plan") {
-        settings_ = words_of(rest);
+        settings_ = words_in(rest);
         cases_.back().plan = plan_of(settings_);
       } else if (what == "unit") {
         Unit unit{.modules = {}, .reshard_after_forward = reshard("reshard")};

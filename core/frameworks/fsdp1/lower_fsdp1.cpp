@@ -286,7 +286,7 @@ class Fsdp1Lowering {
                .ranks = shard_group(),
                .copies = layout_.mesh.group_along(MeshAxis::DpReplicate, !is_sharded()),
                .unit = unit});
-    out_.emit({.kind = InstructionKind::Free, .buffer = BufferKind::ReduceInput, .closes = true, .unit = unit});
+    out_.emit({.kind = InstructionKind::Free, .buffer = BufferKind::ReduceInput, .ends_previous = true, .unit = unit});
   }
 
   void free_in_backward(int unit) {

@@ -269,7 +269,7 @@ class Fsdp2Lowering {
   void post_forward(const UnitBoundary& end) {
     const ShardedUnit& unit = layout_.units[end.unit];
     UnitState& state = units_[end.unit];
-    if (has_parameters(end.unit) && unit.windows[end.window].is_left) {
+    if (has_parameters(end.unit) && unit.windows[end.window].runs_post_forward) {
       if (unit.reshard.kind != ReshardAfterForward::Kind::Never && state.unsharded) {
         state.smaller = unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
         reshard(end.unit);
@@ -524,7 +524,7 @@ class Fsdp2Lowering {
   static constexpr bool kEnds = true;     // ends the last one.
 
   void free(BufferKind buffer, int unit, std::uint8_t slot, bool ends) {
-    out_.emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .closes = ends, .unit = unit});
+    out_.emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .ends_previous = ends, .unit = unit});
   }
 
   void free_held_gather(Tree& of, bool ends) {
