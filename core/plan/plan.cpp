@@ -22,28 +22,12 @@ std::int64_t micro_batches_of_step(const Plan& plan) {
   return plan.accumulation * plan.mesh.data_parallel_size();
 }
 
-bool is_replicated(const Plan& plan) {
-  return plan.runtime.framework == Framework::Ddp || is_zero(plan) || is_simple_fsdp(plan);
-}
-
-bool is_simple_fsdp(const Plan& plan) {
-  return plan.runtime.framework == Framework::SimpleFsdp;
-}
-
 std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what) {
   if (plan.runtime.framework == kDefaultFramework) return std::nullopt;
   return Error{
       "/runtime/name",
       fmt::format("The plan is for {}, but {} only FSDP2.", name_of(kFrameworkTable, plan.runtime.framework), what),
       "Plan with --runtime fsdp2."};
-}
-
-bool is_zero(const Plan& plan) {
-  return plan.runtime.framework == Framework::Zero1 || plan.runtime.framework == Framework::Zero2 || is_zero3(plan);
-}
-
-bool is_zero3(const Plan& plan) {
-  return plan.runtime.framework == Framework::Zero3;
 }
 
 bool is_updated_by_muon(const Plan& plan, const Parameter& parameter) {
@@ -175,10 +159,6 @@ ZeroOptions default_zero_options(Framework framework) {
   ZeroOptions options;
   options.overlap_comm = traits_of(framework).zero_stage == 3;
   return options;
-}
-
-bool is_flat(const Plan& plan) {
-  return plan.runtime.framework == Framework::Fsdp1;
 }
 
 int unit_of(const Plan& plan, std::string_view module) {

@@ -252,19 +252,8 @@ std::int64_t micro_batches_of_step(const Plan& plan);
 /// The index in `Plan::units` of the unit with this module; -1 if there is none.
 int unit_of(const Plan& plan, std::string_view module);
 
-/// Every rank always holds all parameters and gathers nothing; or, with ZeRO-3 and SimpleFSDP, it gathers each
-/// parameter by itself. No parameter belongs to a unit.
-bool is_replicated(const Plan& plan);
-
-/// SimpleFSDP trains the model: a parameter is a DTensor, which each read gathers. The mesh sets the mode:
-/// "fully_shard", "hybrid_shard" with several copies, "replicate" without shards.
-bool is_simple_fsdp(const Plan& plan);
-
 /// Refuses a plan of another framework than FSDP2. `what` names the caller: "fsdp-exec runs".
 std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what);
-
-/// Each unit is one flat parameter (FSDP1).
-bool is_flat(const Plan& plan);
 
 /// Whether Muon updates the parameter under this plan.
 bool is_updated_by_muon(const Plan& plan, const Parameter& parameter);
@@ -276,13 +265,10 @@ std::optional<Error> optimizer_misfit(const Plan& plan, const Model& model, cons
 /// Why a step of several passes (`has_passes`) is not predicted under this plan.
 std::optional<Error> passes_misfit(const Plan& plan, const Model& model);
 
-/// DeepSpeed's ZeRO trains the model. For such a plan mixed_precision is bf16.enabled or fp16.enabled: parameters and
-/// gradients are in its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy. Without it, and
-/// with a parameter_dtype of bfloat16, the copy and the optimizer's states are in bfloat16, too.
-bool is_zero(const Plan& plan);
-bool is_zero3(const Plan& plan);
-
-/// The dtype in which ZeRO computes; that of the copy that its optimizer updates. REQUIRES: is_zero(plan).
+/// The dtype in which ZeRO computes; that of the copy that its optimizer updates. mixed_precision is bf16.enabled or
+/// fp16.enabled: parameters and gradients are in its param_dtype, and the optimizer updates the rank's part of an fp32
+/// copy. Without it, and with a parameter_dtype of bfloat16, the copy and the optimizer's states are in bfloat16, too.
+/// REQUIRES: DeepSpeed's ZeRO trains the model.
 Dtype zero_dtype(const Plan& plan);
 Dtype zero_master_dtype(const Plan& plan);
 

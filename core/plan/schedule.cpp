@@ -134,6 +134,13 @@ bool saves_tensors(const Op& op) {
   return op_row(op.kind).saves_tensors;
 }
 
+int first_use_of_saved(const ModelIndex& index, int call, int position) {
+  const int begin = index.call_begin[call];
+  const Block& block = index.model->blocks[index.model->calls[call].block];
+  while (position > begin && !(index.in_backward[position] && saves_tensors(block.ops[position - begin]))) --position;
+  return position;
+}
+
 // torchtitan's policy: of the matrix products every second one, counted per block, is run again.
 std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointing) {
   const std::vector<OpKind>& kinds = checkpointing.selective_keep;

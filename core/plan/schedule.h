@@ -181,6 +181,10 @@ std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointin
 /// Whether the backward of an op needs more of its forward than sizes.
 bool saves_tensors(const Op& op);
 
+/// The position of the op whose backward is the first to read a saved tensor of `call`, if the backward runs down from
+/// `position`; the first position of the call if none reads one. A checkpointed block is recomputed there.
+int first_use_of_saved(const ModelIndex& index, int call, int position);
+
 /// The first steps of a run, and those after them.
 struct StepSchedules {
   /// Empty if it equals the others. It differs under DDP, which has other buckets; under FSDP1 with forward_prefetch

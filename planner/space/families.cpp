@@ -263,12 +263,6 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
   return meshes;
 }
 
-std::vector<bool> offloads_of(const Space& space, const Model& model, const Mesh& mesh) {
-  std::vector<bool> offloads = fixed_or(space.cpu_offload, space.cpu_offloads);
-  std::erase_if(offloads, [&](bool offload) { return optimizer_misfit(space.base, model, mesh, offload).has_value(); });
-  return offloads;
-}
-
 /// With one micro-batch, "each" and "the last one" are the same.
 std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
   if (batch.accumulation > 1) return fixed_or(space.sync_every_micro_batch, space.gradient_syncs);
@@ -429,7 +423,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
     }
   };
   const auto add_with = [&](Family family) {
-    for (const bool offload : offloads_of(space, model, family.mesh)) {
+    for (const bool offload : fixed_or(space.cpu_offload, space.cpu_offloads)) {
       for (const Batch& batch : *batches) {
         family.cpu_offload = offload;
         family.micro_batch = batch.micro_batch;

@@ -7,6 +7,7 @@
 #include "core/frameworks/layout.h"
 #include "core/frameworks/lower.h"
 #include "core/frameworks/zero/zero_nvme.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/input_casts.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/ops/gradient_hooks.h"
@@ -177,7 +178,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& 
   settings.workspaces = gpu.kernel_workspaces.get();
   settings.cast_inputs = inputs_cast_by_root(model, plan);
   settings.kept_workspaces = kept_workspaces(plan.runtime.quirks.cublas_workspaces);
-  if (!is_simple_fsdp(plan)) return settings;
+  if (!traits_of(plan).gathers_each_read) return settings;
   settings.rules.reads = {.shard = plan.mesh.dp_shard(),
                           .replicate = plan.mesh.dp_replicate(),
                           .rank = rank,

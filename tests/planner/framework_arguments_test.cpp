@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 
 namespace fsdp::planner {
@@ -14,7 +15,7 @@ namespace {
 Plan plan_of(Framework framework) {
   Plan plan;
   plan.runtime.framework = framework;
-  if (is_zero(plan)) plan.zero = default_zero_options(framework);
+  if (traits_of(plan).zero_stage > 0) plan.zero = default_zero_options(framework);
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 #include "planner/advice/explained_search.h"
 #include "planner/search/search.h"
@@ -55,19 +56,22 @@ bool saves_a_twentieth(const SearchResult& result, Case c) {
   return usual && result.best.step < .95 * usual->best.step;
 }
 
+bool predicts_offload(const Space& space) {
+  if (!torch_version_of(space.base.runtime).predicts_offload) return false;
+  return !traits_of(space.base).has_flat_parameters || (*space.shard > 1 && !space.base.fsdp1.use_orig_params);
+}
+
 RC_GTEST_PROP(NoPlanFits, IsReportedIfNoWideningFits, ()) {
   Case c = random_case();
   // DDP and ZeRO have one way to wrap and one mesh, so that nothing of them is widened but checkpointing.
-  c.space.base.runtime.framework = is_replicated(c.space.base) ? Framework::Fsdp2 : c.space.base.runtime.framework;
+  if (!traits_of(c.space.base).wraps_units) c.space.base.runtime.framework = Framework::Fsdp2;
   c.space.base.ddp = {};
   c.space.base.zero = {};
   c.space = Space{.base = c.space.base, .pareto_points = 0, .explain = false};
   c.space.checkpoint_ways = {CheckpointMode::Full};
   // One mesh at a time.
   c.space.shard = *rc::gen::elementOf(shard_sizes(c.cluster));
-  const bool may_offload = torch_version_of(c.space.base.runtime).predicts_offload &&
-                           (!is_flat(c.space.base) || (*c.space.shard > 1 && !c.space.base.fsdp1.use_orig_params));
-  c.space.cpu_offload = may_offload && *rc::gen::arbitrary<bool>();
+  c.space.cpu_offload = predicts_offload(c.space) && *rc::gen::arbitrary<bool>();
   struct Widest {
     std::int64_t needed = 0;
     std::string label;

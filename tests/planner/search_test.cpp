@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/base/parse_units.h"
+#include "core/plan/framework_traits.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/predictors.h"
 #include "planner/search/ties.h"
@@ -419,7 +420,7 @@ Case uneven_case() {
   const auto [gpus, nodes] = *rc::gen::element(std::pair(3, 1), std::pair(5, 1), std::pair(4, 2), std::pair(3, 2));
   c.cluster = small_cluster(gpus, nodes, kPlenty);
   const Plan drawn = std::exchange(c.space.base, *base_plan(c.spec, c.workload));
-  if (is_zero(drawn)) {
+  if (traits_of(drawn).zero_stage > 0) {
     Plan& base = c.space.base;
     base.runtime = drawn.runtime;
     base.zero = drawn.zero;
@@ -435,7 +436,7 @@ Case uneven_case() {
     c.space.base.optimizer = {.kind = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
   }
   const auto initialization = *rc::gen::element(Initialization::Meta, Initialization::Cpu);
-  if (!is_zero3(c.space.base)) c.space.base.initialization = initialization;
+  if (traits_of(c.space.base).zero_stage != 3) c.space.base.initialization = initialization;
   return c;
 }
 

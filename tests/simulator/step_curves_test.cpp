@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/cluster/cluster_library.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/plan_names.h"
 #include "simulator/predictor.h"
 #include "tests/support/spec_models.h"
@@ -40,10 +41,10 @@ Plan wrapped(const Model& model, Mesh mesh) {
 /// Its arguments as they are by default, with the units that it takes: DDP and DeepSpeed have none of their own.
 void of_framework(Framework framework, Plan& plan) {
   plan.runtime.framework = framework;
-  if (is_zero(plan)) plan.zero = default_zero_options(framework);
-  if (is_zero(plan)) plan.parameter_dtype = Dtype::Float32;
+  if (traits_of(plan).zero_stage > 0) plan.zero = default_zero_options(framework);
+  if (traits_of(plan).zero_stage > 0) plan.parameter_dtype = Dtype::Float32;
   if (framework == Framework::Ddp) plan.mesh = {plan.mesh.world_size(), 1};
-  if (framework == Framework::Ddp || is_zero(plan) || is_simple_fsdp(plan)) plan.units = {{{""}, {}}};
+  if (!traits_of(plan).wraps_units) plan.units = {{{""}, {}}};
 }
 
 Model read(const Case& one) {
@@ -286,7 +287,7 @@ TEST(StepCurves, HaveAnInstructionForEachMoment) {
 TEST(StepCurves, TimesMatchTheTimeline) {
   for (const auto& [one, answer] : answers()) {
     // A report has the step of the first rank, and these curves are of the one that needs most memory.
-    const double other = is_simple_fsdp(one.plan) ? 1e-5 * answer.curves.step.count() : 0;
+    const double other = traits_of(one.plan).gathers_each_read ? 1e-5 * answer.curves.step.count() : 0;
     EXPECT_NEAR(answer.curves.step.count(), answer.report.time.step.count(), other) << one.name;
     const MemoryCurve& steady = *answer.curves.find(RunPhase::SteadyStep);
     EXPECT_TRUE(std::is_sorted(steady.time.begin(), steady.time.end())) << one.name;
@@ -318,7 +319,7 @@ TEST(StepCurves, EventsRespectTheirWaitsAndMatchTheReportsTimes) {
             << one.name << ": " << event.name << " waits";
       }
     }
-    if (is_simple_fsdp(one.plan)) continue;  // Its times are those of another rank.
+    if (traits_of(one.plan).gathers_each_read) continue;  // Its times are those of another rank.
     EXPECT_NEAR(exposed.count(), answer.report.time.exposed_communication.count(), 1e-9) << one.name;
     // An op waits for the CPU that launches it, and the report has the device's share of it.
     EXPECT_GE(computed.count(), answer.report.time.compute.count() - 1e-9) << one.name;
@@ -329,7 +330,9 @@ TEST(StepCurves, EventsRespectTheirWaitsAndMatchTheReportsTimes) {
 TEST(StepCurves, CarryThePayloadsOfTheTraffic) {
   for (const auto& [one, answer] : answers()) {
     // For the others a trace has the time of each collective, but the bytes of some only.
-    if (one.plan.optimizer.clip_grad_norm || is_zero(one.plan) || is_simple_fsdp(one.plan)) continue;
+    if (one.plan.optimizer.clip_grad_norm || traits_of(one.plan).zero_stage > 0 ||
+        traits_of(one.plan).gathers_each_read)
+      continue;
     std::vector<const StreamEvent*> ours;
     for (const StreamEvent& event : answer.curves.events) {
       if (event.payload) ours.push_back(&event);

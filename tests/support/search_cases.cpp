@@ -8,6 +8,7 @@
 
 #include "core/frameworks/ddp/ddp_buckets.h"
 #include "core/frameworks/zero/zero_quantization.h"
+#include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 #include "planner/space/batches.h"
 #include "tests/support/small_models.h"
@@ -91,7 +92,7 @@ void make_zero(Case& c) {
   }
   base.zero.reduce_bucket_size = *rc::gen::element<std::int64_t>(10'000, 1'000'000, 500'000'000);
   base.zero.overlap_comm = *rc::gen::arbitrary<bool>();
-  if (is_zero3(base)) {
+  if (traits_of(base).zero_stage == 3) {
     const auto draw = [] { return *rc::gen::element<std::int64_t>(0, 1'000, 1'000'000, 1'000'000'000); };
     base.zero.prefetch_bucket_size = draw();
     base.zero.param_persistence_threshold = draw();
@@ -101,7 +102,7 @@ void make_zero(Case& c) {
   }
   if (*c.space.cpu_offload) {
     base.zero.pin_memory = *rc::gen::arbitrary<bool>();
-    base.zero.offload_param = is_zero3(base) && *rc::gen::arbitrary<bool>();
+    base.zero.offload_param = traits_of(base).zero_stage == 3 && *rc::gen::arbitrary<bool>();
   }
   c.space.shard = world_size(c.cluster);
   c.space.wrap = Wrap{.blocks_per_unit = 0};

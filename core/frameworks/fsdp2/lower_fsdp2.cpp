@@ -320,9 +320,7 @@ class Fsdp2Lowering {
     if (checkpoint_modes_[call] == CheckpointMode::None) return;
     const int begin = index_.call_begin[call];
     const int end = index_.call_begin[call + 1];
-    const Block& block = index_.model->blocks[index_.model->calls[call].block];
-    while (position > begin && !(index_.in_backward[position] && saves_tensors(block.ops[position - begin])))
-      --position;
+    position = first_use_of_saved(index_, call, position);
     enter_units(position, next_pre);
     const int module = index_.model->calls[call].module;
     // The hooks of the block itself are outside of what runs again.

@@ -186,9 +186,7 @@ class Zero3Lowering {
     if (checkpoint_modes_[call] == CheckpointMode::None) return;
     const int begin = index_.call_begin[call];
     const int end = index_.call_begin[call + 1];
-    const Block& block = index_.model->blocks[index_.model->calls[call].block];
-    while (position > begin && !(index_.in_backward[position] && saves_tensors(block.ops[position - begin])))
-      --position;
+    position = first_use_of_saved(index_, call, position);
     enter(position, next_pre);
     coordinator_.set_recomputing(true);
     const auto runs_again = [&](const UnitBoundary& boundary) {
