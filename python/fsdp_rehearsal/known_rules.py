@@ -7,7 +7,7 @@
 
 * Numbers are finite: `isfinite` is true, `isnan` and `isinf` are false.
 * No token is the last one: `isin` of unknown integers is false, and no unknown integer equals a number. Generation continues
-  to its maximum length.
+  to its maximum length. A loop may wait for the equality alone, so loops.py counts reads of what follows from it (ASSUMED).
 * Routing is balanced (`--routing balanced`): of E experts, token t uses k, starting at (t k) mod E. A `topk` counts as a
   router if a module runs it and its indices then select rows or are counted; accuracy does neither.
 
@@ -23,10 +23,11 @@ from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import warn
 from fsdp_rehearsal.known_copies import KnownCopies
 
+ASSUMED = "assumed"  # the mark of results that follow from an assumed inequality
 MOST_EXPERTS = 1024  # a topk over more scores is not a choice of experts
 
 _FINITE = {"isfinite": True, "isreal": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False}
-_EQUALS = {"eq": False, "__eq__": False, "ne": True, "__ne__": True}
+EQUALS = {"eq": False, "__eq__": False, "ne": True, "__ne__": True}
 _OR = frozenset("__or__ __ror__ __ior__ logical_or logical_or_ bitwise_or bitwise_or_".split())
 _AND = frozenset("__and__ __rand__ __iand__ logical_and logical_and_ bitwise_and bitwise_and_".split())
 _TIMES = frozenset("__mul__ __rmul__ __imul__ mul mul_ multiply multiply_".split())
@@ -52,9 +53,9 @@ class Rules:
         if name == "isin":
             elements = args[0] if args else kwargs.get("elements")
             return self._same(elements, bool(kwargs.get("invert"))) if self._is_integers(elements) else None
-        if name in _EQUALS and len(args) == 2:
+        if name in EQUALS and len(args) == 2:
             is_ids = self._is_integers(args[0]) and isinstance(args[1], int) and not isinstance(args[1], bool)
-            return self._same(args[0], _EQUALS[name]) if is_ids else None
+            return self._same(args[0], EQUALS[name]) if is_ids else None
         if name in _OR or name in _AND or name in _TIMES:
             return self._decided(name, args)
         if name == "topk":
@@ -120,7 +121,7 @@ class Rules:
         picks = args[1:] if name in ("__getitem__", "__setitem__") else args
         for value in self._torch.utils._pytree.tree_leaves((picks, kwargs)):
             router = self._copies.mark_of(value)
-            if router is not None:
+            if router is not None and router != ASSUMED:
                 warn("balanced_routing", *router)
 
     def collective(self, name: str, args: Any, kwargs: dict[str, Any], size: int) -> list[tuple[Any, Optional[Any]]]:

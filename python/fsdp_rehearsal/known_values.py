@@ -25,7 +25,7 @@ from typing import Any, Callable, Optional
 from fsdp_rehearsal.after_import import after_import
 from fsdp_rehearsal.guard import failed, warn
 from fsdp_rehearsal.known_copies import KnownCopies
-from fsdp_rehearsal.known_rules import Rules
+from fsdp_rehearsal.known_rules import ASSUMED, EQUALS, Rules
 from fsdp_rehearsal.loops import Loops, as_bytes
 from fsdp_rehearsal.stub import Stub
 
@@ -154,8 +154,8 @@ class KnownValues:
             self._rules.note_router(name, args, kwargs)
         except Exception:  # there is no CPU version, or not for these arguments
             on_host, answers = None, []
-        if name in _READS and on_host is None:
-            answers = self._answer_to_a_loop(name, args)
+        if name in _READS and (on_host is None or self.copies.mark_of(args[0]) == ASSUMED):
+            answers = self._answer_to_a_loop(name, args) or answers
         self._stub.answer_readbacks(answers)
         try:
             if name == "ctc_loss":
@@ -368,10 +368,12 @@ class KnownValues:
                     tensor.copy_(value)
 
     def _mark(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Marks results that follow from a router's choice."""
+        """Marks results that follow from a router's choice, or from the assumption that no unknown integer equals a number."""
         if name == "topk" and self._rules.router is not None:
             router, self._rules.router = self._rules.router, None
             return router
+        if name in EQUALS and self.copies.of(args[0]) is None:
+            return ASSUMED
         marks = (self.copies.mark_of(value) for value in self._flat((args, kwargs)))
         return next((mark for mark in marks if mark is not None), None)
 

@@ -109,7 +109,7 @@ class Pipelines(unittest.TestCase):
             "dist.recv_object_list([None], src=0)"
         )
         run = Run("-c", code, **rank(1, 2))
-        self.assertIn("Rank 1 waits for what rank 0 sends", run["end"]["exception"]["message"])
+        self.assertIn("Rank 1 waits for data of rank 0", run["end"]["exception"]["message"])
         self.assertIn("no sender", run.errors)
 
 
