@@ -40,6 +40,8 @@ _NOT_FOLLOWED = frozenset(
 _OVERWRITES = ("copy_", "fill_", "zero_")
 _INDEXES = ("__getitem__", "__setitem__")
 _INDEX_NODES = ("IndexBackward0", "IndexPutBackward0")
+_SCATTERS = ("masked_scatter", "masked_scatter_")
+_SCATTER_NODES = ("MaskedScatterBackward0",)
 _DEPTH_OF_INDEX = 4  # views that an index with slices as well as the mask puts after it
 _READS = ("item", "__bool__", "__int__", "__index__", "__float__", "equal", "is_nonzero")
 # Calls whose numbers may be tensors: PyTorch reads those from the device, one after the other. The first argument of a method
@@ -169,6 +171,8 @@ class KnownValues:
         try:
             if answers and name in _INDEXES:
                 self._answer_in_backward(args[0] if name == "__setitem__" else result, answers)
+            if name in _SCATTERS:
+                self._answer_to_scatter(args[0] if name.endswith("_") else result, args)
             self._follow(name, args, kwargs, result, on_host)
         except Exception as error:
             self._broken = True
@@ -344,6 +348,15 @@ class KnownValues:
             return
         wanted = sum(source is not None for source, _ in node.next_functions)
         node.register_prehook(lambda gradients: self._stub.answer_readbacks(answers * wanted))
+
+    def _answer_to_scatter(self, scattered: Any, args: Any) -> None:
+        """The gradient of what was scattered is selected by the same mask."""
+        mask = self.copies.of(args[1]) if self.copies.on_device(args[1]) else None
+        node = scattered.grad_fn
+        if mask is None or node is None or node.name() not in _SCATTER_NODES:
+            return
+        answer = _integer(int(mask.expand(scattered.shape).count_nonzero()))
+        node.register_prehook(lambda gradients: self._stub.answer_readbacks([answer]))
 
     def _follow(self, name: str, args: Any, kwargs: dict[str, Any], result: Any, on_host: Optional[list[Any]]) -> None:
         in_place = name == "__setitem__" or name.endswith("_") and not name.endswith("__")

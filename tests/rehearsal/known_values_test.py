@@ -51,7 +51,7 @@ class Masks(unittest.TestCase):
     def test_mask_from_the_host_selects_its_elements(self):
         run = Run(SCRIPTS / "experts.py", "--padded")
         self.assertIn("tokens 512\n", run.output)
-        self.assertIn("rows 256\n", run.output)  # backward looks through this mask again
+        self.assertIn("rows 256\n", run.output)  # backward looks through this mask again, and through that of a scatter
         self.assertEqual((run["end"]["why"], run.warnings("readback")), ("steps_reached", []))
 
 

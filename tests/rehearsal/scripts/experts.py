@@ -48,6 +48,7 @@ def main():
         if arguments.padded:
             y = y[:, keep[: x.size(1)]]
             print("rows", y.size(1))
+            y = torch.zeros_like(x).masked_scatter(keep[None, : x.size(1), None], y)  # backward selects by the mask
         y.square().mean().backward()
         print("with gradient", sum(p.grad is not None for p in model.parameters()))
         optimizer.step()
