@@ -125,7 +125,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::Clip, kWork, kTrains),
     of_choice(planner::PlanChoice::Initialization, kWork, kPredicts),
     of_choice(planner::PlanChoice::Flavor, kWork, kTrains | Command::Models),
-    of_choice(planner::PlanChoice::CrossEntropy, kWork, kPredicts),
+    of_choice(planner::PlanChoice::LossName, kWork, kPredicts | Command::Models),
     of_choice(planner::PlanChoice::AllocConf, kWork, kPredicts | Command::Replay),
     of_choice(planner::PlanChoice::Torch, kWork, kPredicts),
 

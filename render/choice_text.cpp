@@ -140,8 +140,6 @@ constexpr const EnumTable<OptimizerStates>* kTableOf<OptimizerStates> = &kOptimi
 template <>
 constexpr const EnumTable<fsdp::Initialization>* kTableOf<fsdp::Initialization> = &kInitializationTable;
 template <>
-constexpr const EnumTable<CrossEntropyImplementation>* kTableOf<CrossEntropyImplementation> = &kCrossEntropyTable;
-template <>
 constexpr const EnumTable<planner::GradientSync>* kTableOf<planner::GradientSync> = &kGradientSyncTable;
 template <class E>
 concept HasTable = (kTableOf<E> != nullptr);
@@ -205,6 +203,9 @@ Result<planner::ReshardChoice> read_as(const planner::ChoiceRow& /*row*/, const 
 Result<planner::Wrap> read_as(const planner::ChoiceRow& /*row*/, const std::string& text,
                               const planner::Wrap& /*type*/) {
   return planner::parse_wrap(text);
+}
+Result<Loss> read_as(const planner::ChoiceRow& /*row*/, const std::string& text, const Loss& /*type*/) {
+  return parse_loss(text);
 }
 Result<planner::CheckpointChoice> read_as(const planner::ChoiceRow& /*row*/, const std::string& text,
                                           const planner::CheckpointChoice& /*type*/) {

@@ -7,6 +7,7 @@
 
 #include "core/base/parse_units.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 #include "render/python_words.h"
 
 namespace fsdp::render {
@@ -99,6 +100,12 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   }
   if (!plan.frozen.empty()) {
     duties.emplace_back("frozen", fmt::format("requires_grad_(False) where {} matches", fmt::join(plan.frozen, ", ")));
+  }
+  if (const Loss& loss = plan.runtime.implementations.loss; loss != Loss{}) {
+    const LossRow& row = loss_row(loss);
+    const std::string_view key = row.trl.empty() ? row.hugging_face : row.trl;
+    duties.emplace_back("loss", fmt::format("{} of {}{}", row.title, row.library,
+                                            key.empty() ? std::string() : fmt::format(": {}", key)));
   }
   return duties;
 }

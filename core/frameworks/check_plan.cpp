@@ -9,6 +9,7 @@
 #include "core/frameworks/layout.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/input_casts.h"
+#include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/torch_version.h"
 
@@ -31,12 +32,22 @@ void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex&
   }
 }
 
+// A unit of several modules that has been entered and waits for a module that never runs is not left: it stays
+// gathered.
+bool stays_gathered(const ShardedUnit& unit, int position) {
+  return std::any_of(unit.windows.begin(), unit.windows.end(),
+                     [&](const Window& window) { return !window.runs_post_forward && window.end <= position; });
+}
+
 // Parameters that another module's forward reads would not be gathered then: an expert that a mixture runs or not, as
 // the tokens fall; an output projection that a fused attention takes as a weight. One is told for each unit.
 void check_reads(const Model& model, const ModelIndex& index, const Layout& layout, Errors& errors) {
   std::vector<bool> is_told(layout.units.size(), false);
-  for (const Call& call : model.calls) {
-    for (const Op& op : model.blocks[call.block].ops) {
+  for (std::size_t c = 0; c < model.calls.size(); ++c) {
+    const Call& call = model.calls[c];
+    const std::vector<Op>& ops = model.blocks[call.block].ops;
+    for (const Op& op : ops) {
+      const int position = index.call_begin[c] + static_cast<int>(&op - ops.data());
       const int reader = call.modules[op.module];
       for (const int of_block : op.parameters) {
         const int parameter = call.parameters[of_block];
@@ -44,7 +55,7 @@ void check_reads(const Model& model, const ModelIndex& index, const Layout& layo
         const ShardedUnit& unit = layout.units[u];
         const bool is_inside = std::any_of(unit.modules.begin(), unit.modules.end(),
                                            [&](int module) { return index.contains(module, reader); });
-        if (unit.is_root || is_inside || is_told[u]) continue;
+        if (unit.is_root || is_inside || is_told[u] || stays_gathered(unit, position)) continue;
         is_told[u] = true;
         const std::string name = reader < 0 ? "" : model.modules[reader].name;
         errors.push_back({fmt::format("units/{}", u),
@@ -95,18 +106,83 @@ bool returns_other_dtype(const Model& model, Dtype activation, Dtype output) {
   return false;
 }
 
-// A recorded model has the loss of its script, and one of images may have none of this kind: what is asked for is not
-// what would be predicted.
-void check_cross_entropy(const Plan& plan, const Model& model, Errors& errors) {
-  if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return;
-  const bool has_one = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) {
-    return std::any_of(block.ops.begin(), block.ops.end(),
-                       [](const Op& op) { return op.kind == OpKind::CrossEntropy; });
+bool has_op(const Model& model, OpKind kind) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& block) {
+    return std::any_of(block.ops.begin(), block.ops.end(), [&](const Op& op) { return op.kind == kind; });
   });
-  if (has_one) return;
-  errors.push_back({"/runtime/implementations/cross_entropy",
-                    fmt::format("{} has no cross entropy whose implementation can be chosen.", model.name),
-                    "Write \"pytorch\", or leave it out."});
+}
+
+constexpr std::string_view kLossPlace = "/runtime/implementations/loss";
+constexpr std::string_view kPyTorchLoss = "Write \"pytorch\", or leave it out.";
+
+// What the loss reads of the head: a bias, and whether something before it is trained.
+void check_head(const LossRow& row, const Model& model, const Call& call, const Op& op, Errors& errors) {
+  const Parameter& weight = model.parameters[call.parameters[op.parameters.front()]];
+  if (op.parameters.size() > 1 && !row.takes_bias) {
+    errors.push_back({std::string(kLossPlace),
+                      fmt::format("{} does not add a bias, which the head of \"{}\" has.", row.title, weight.name),
+                      std::string(kPyTorchLoss)});
+  }
+  // LigerFusedLinearCrossEntropyFunction makes no gradient at all if its input requires none.
+  const bool is_alone = weight.receives_gradient && num_gradient_parameters(model) == num_elements(weight.shape);
+  if (is_alone && row.needs_hidden_gradient) {
+    errors.push_back(
+        {std::string(kLossPlace),
+         fmt::format("{} makes no gradient for a head alone: \"{}\" would not be trained.", row.title, weight.name),
+         "Train something before the head, or write \"pytorch\"."});
+  }
+}
+
+// A loss that makes the logits itself reads the head's parameters in the root's forward.
+void check_loss_with_head(const Plan& plan, const Model& model, Errors& errors) {
+  const LossRow& row = loss_row(plan.runtime.implementations.loss);
+  const FrameworkTraits& traits = traits_of(plan);
+  if (plan.runtime.implementations.loss_after_root) {
+    errors.push_back({std::string(kLossPlace),
+                      fmt::format("{} runs in the model's forward, and this plan's loss after it.", row.title),
+                      "Plan with --flavor transformers."});
+  }
+  if (traits.gathers_each_read || traits.zero_stage == 3) {
+    errors.push_back({std::string(kLossPlace),
+                      fmt::format("{} reads the head's weight outside of the head, which is not predicted under {}.",
+                                  row.title, traits.title),
+                      std::string(kPyTorchLoss)});
+  }
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[call.block].ops) {
+      if (op.kind == OpKind::LinearCrossEntropy) check_head(row, model, call, op, errors);
+    }
+  }
+}
+
+// A recorded model has the loss of its script, one of images may have none of this kind, and one with several heads
+// has none to take: what is asked for is not what would be predicted.
+void check_loss(const Plan& plan, const Model& model, Errors& errors) {
+  const Loss& loss = plan.runtime.implementations.loss;
+  const LossRow& row = loss_row(loss);
+  if (!row.takes_head && has_op(model, OpKind::LinearCrossEntropy)) {
+    errors.push_back(
+        {std::string(kLossPlace),
+         fmt::format("{} was built for a loss that makes the logits itself, unlike {}.", model.name, row.title),
+         "Build the model with the plan's loss."});
+    return;
+  }
+  if (loss == Loss{}) return;
+  const bool applies = has_op(model, row.takes_head ? OpKind::LinearCrossEntropy : OpKind::CrossEntropy);
+  if (loss.chunks > 0 && row.chunks == 0) {
+    errors.push_back({std::string(kLossPlace),
+                      fmt::format("{} does not let the number of chunks be chosen.", row.title),
+                      "Leave \"loss_chunks\" out."});
+  }
+  if (applies && row.takes_head) return check_loss_with_head(plan, model, errors);
+  if (applies) return;
+  errors.push_back(
+      {std::string(kLossPlace),
+       row.takes_head
+           ? fmt::format("{} does not end with one linear head and its cross entropy, which {} takes together.",
+                         model.name, row.title)
+           : fmt::format("{} has no cross entropy whose implementation can be chosen.", model.name),
+       std::string(kPyTorchLoss)});
 }
 
 // Each unit casts what it returns, and only a unit casts what it is given: a final norm and head that the root runs
@@ -213,7 +289,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   if (auto misfit = optimizer_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
   if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
-  check_cross_entropy(plan, model, errors);
+  check_loss(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);
   return errors;
 }

@@ -127,7 +127,7 @@ class LayoutMaker {
       ShardedUnit& unit = layout_.units[u];
       const std::string where = fmt::format("units/{}", u);
       if (from.modules.empty()) wrong(where, "The unit has no modules.", "Name at least one.");
-      for (const std::string& name : from.modules) add_module(name, static_cast<int>(u), where, unit);
+      for (const std::string& name : from.modules) add_module(name, from, static_cast<int>(u), where, unit);
       if (unit.modules.empty()) continue;
       unit.name = model_.modules[unit.modules.front()].name;
       unit.is_root = unit.modules.front() == 0;
@@ -140,7 +140,15 @@ class LayoutMaker {
     }
   }
 
-  void add_module(const std::string& name, int u, const std::string& where, ShardedUnit& unit) {
+  /// Whether one of its modules is entered through its own forward: then the unit is gathered.
+  bool is_entered(const Unit& unit) const {
+    return std::any_of(unit.modules.begin(), unit.modules.end(), [&](const std::string& name) {
+      const int module = index_.find(name);
+      return module >= 0 && model_.modules[module].called;
+    });
+  }
+
+  void add_module(const std::string& name, const Unit& from, int u, const std::string& where, ShardedUnit& unit) {
     const int module = index_.find(name);
     if (module < 0) {
       std::vector<std::string> known;
@@ -148,7 +156,7 @@ class LayoutMaker {
       wrong(where, fmt::format("The model has no module \"{}\".", name), suggest_name(name, known));
       return;
     }
-    if (!model_.modules[module].called && module != 0) {
+    if (!model_.modules[module].called && module != 0 && !is_entered(from)) {
       wrong(where,
             fmt::format("\"{}\" is never entered through its own forward, so FSDP2 would never gather it.", name),
             "Wrap the modules below it, or leave them to the root.");

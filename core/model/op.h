@@ -89,9 +89,11 @@ enum class OpKind : std::uint8_t {
   // Ends.
   CrossEntropy,  ///< logits [..., classes], labels [...] -> a scalar. Attribute `shift`: labels are shifted by one
                  ///< first.
-  MseLoss,       ///< prediction, target -> a scalar.
-  Constant,      ///< () -> a tensor made in the forward pass (a mask, positions). Output shape, `dtype` and `fill`
-                 ///< given.
+  LinearCrossEntropy,  ///< hidden [..., in], labels [...] -> a scalar: the cross entropy of the products with weight
+                       ///< [classes, in] (and bias), which the loss makes itself. Attributes `shift`, `softcap`.
+  MseLoss,             ///< prediction, target -> a scalar.
+  Constant,  ///< () -> a tensor made in the forward pass (a mask, positions). Output shape, `dtype` and `fill`
+             ///< given.
 
   // Captured models.
   Recorded,  ///< A recorded call of the user's own code (core/model/recorded_block.h). Any number of inputs,

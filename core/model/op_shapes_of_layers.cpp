@@ -161,6 +161,18 @@ Rule cross_entropy(const OpAttributes& attributes, const OpShapes& s) {
   return one(Shape{});
 }
 
+Rule linear_cross_entropy(const OpAttributes& attributes, const OpShapes& s) {
+  const Shape& hidden = s.inputs[0];
+  const Shape& weight = s.parameters[0];
+  if (hidden.empty() || weight.size() != 2 || weight[1] != hidden.back()) {
+    return wrong("The head's weight {} does not match {}.", to_string(weight), to_string(hidden));
+  }
+  Shape logits = hidden;
+  logits.back() = weight[0];
+  const std::vector<Shape> inputs = {std::move(logits), s.inputs[1]};
+  return cross_entropy(attributes, {.inputs = inputs});
+}
+
 Rule mse_loss(const OpAttributes& /*unused*/, const OpShapes& s) {
   if (s.inputs[0] != s.inputs[1]) return wrong("{} and {} differ.", to_string(s.inputs[0]), to_string(s.inputs[1]));
   return one(Shape{});

@@ -8,6 +8,7 @@
 
 #include "core/model/model_index.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
@@ -141,9 +142,9 @@ Dtype zero_dtype(const Plan& plan) {
   return plan.mixed_precision.param_dtype.value_or(zero_master_dtype(plan));
 }
 
-void set_cross_entropy(Plan& plan, CrossEntropyImplementation implementation) {
-  plan.runtime.implementations.cross_entropy = implementation;
-  if (implementation == CrossEntropyImplementation::FlashAttn) plan.runtime.implementations.upcast_logits = false;
+void set_loss(Plan& plan, const Loss& loss) {
+  plan.runtime.implementations.loss = loss;
+  if (loss_row(loss).is_float32) plan.runtime.implementations.upcast_logits = false;
 }
 
 void set_offload(Plan& plan, bool offload) {

@@ -278,8 +278,8 @@ void set_offload(Plan& plan, bool offload);
 /// DeepSpeed's defaults.
 ZeroOptions default_zero_options(Framework framework);
 
-/// Sets the loss of a plan. flash-attn's loss reads the logits as they are: its kernel computes in fp32.
-void set_cross_entropy(Plan& plan, CrossEntropyImplementation implementation);
+/// Sets the loss of a plan. All but PyTorch's read 16-bit logits as they are: their kernels compute in fp32.
+void set_loss(Plan& plan, const Loss& loss);
 
 /// Dtype of activations under a plan: param_dtype, by default that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);

@@ -121,7 +121,8 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.member("rms_norm", name_of(kRmsNormTable, use.rms_norm));
   writer.member("rotary", name_of(kRotaryTable, use.rotary));
   writer.member("attention", name_of(kAttentionBackendTable, use.attention));
-  writer.member("cross_entropy", name_of(kCrossEntropyTable, use.cross_entropy));
+  writer.member("loss", name_of(kLossTable, use.loss.kind));
+  if (use.loss.chunks > 0) writer.member("loss_chunks", use.loss.chunks);
   writer.member("repeat_kv", use.repeat_kv);
   writer.member("upcast_logits", use.upcast_logits);
   writer.member("keep_logits", use.keep_logits);

@@ -194,9 +194,11 @@ constexpr auto kFrameworkSentences = [] {
   for (std::size_t f = 0; f < sentences.size(); ++f) sentences[f] = kFrameworkTraits[f].sentence;
   return sentences;
 }();
-constexpr std::string_view kCrossEntropySentences[] = {
-    "torch.nn.functional.cross_entropy: makes and keeps log_softmax of the logits.",
-    "flash_attn.losses.cross_entropy.CrossEntropyLoss, one Triton kernel: keeps the logits and a number per row."};
+constexpr auto kLossSentences = [] {
+  std::array<std::string_view, std::size(kLossRows)> sentences{};
+  for (std::size_t i = 0; i < sentences.size(); ++i) sentences[i] = kLossRows[i].sentence;
+  return sentences;
+}();
 constexpr std::string_view kRmsNormSentences[] = {"Op by op in fp32, cast back, then times the weight.",
                                                   "torch.nn.RMSNorm before 2.9.", "aten::_fused_rms_norm."};
 constexpr std::string_view kRotarySentences[] = {"x * cos + rotate_half(x) * sin, on [batch, heads, seq, dim].",
@@ -314,13 +316,26 @@ void optimizer_fields(Fields& fields, Optimizer& optimizer) {
   }
 }
 
-void implementation_fields(Fields& fields, Implementations& use) {
+/// The spelling of a key that the file has: `before` is read, too, until the next version.
+std::string_view spelling_of(std::string_view key, std::string_view before, Fields& fields,
+                             std::vector<std::string>* notes) {
+  ObjectReader* object = fields.object();
+  if (object == nullptr || object->optional_value(key) != nullptr || object->optional_value(before) == nullptr)
+    return key;
+  if (notes != nullptr) {
+    notes->push_back(fmt::format("The key \"{}\" is now \"{}\"; the next version reads only that.", before, key));
+  }
+  return before;
+}
+
+void implementation_fields(Fields& fields, Implementations& use, std::vector<std::string>* notes) {
   fields.optional("rms_norm", "RMSNorm.", use.rms_norm, DescribedNames{kRmsNormTable, kRmsNormSentences});
   fields.optional("rotary", "Rotary embedding.", use.rotary, DescribedNames{kRotaryTable, kRotarySentences});
   fields.optional("attention", "Backend of scaled_dot_product_attention.", use.attention,
                   DescribedNames{kAttentionBackendTable, kAttentionSentences});
-  fields.optional("cross_entropy", "The loss on the logits of a language model.", use.cross_entropy,
-                  DescribedNames{kCrossEntropyTable, kCrossEntropySentences});
+  fields.optional(spelling_of("loss", "cross_entropy", fields, notes), "The loss of a language model.", use.loss.kind,
+                  DescribedNames{kLossTable, std::span(kLossSentences)});
+  fields.optional("loss_chunks", "Parts of the tokens, in turn; 0: the library's number.", use.loss.chunks, kCounts);
   fields.optional("repeat_kv", "K and V are copied to all query heads before attention.", use.repeat_kv);
   fields.optional("upcast_logits", "The loss works on logits.float().", use.upcast_logits);
   fields.optional("keep_logits", "The logits stay referenced until after the backward.", use.keep_logits);
@@ -358,18 +373,6 @@ void quirk_fields(Fields& fields, Quirks& quirks) {
                   kInBytes);
 }
 
-/// The spelling of a key that the file has: `before` is read, too, until the next version.
-std::string_view spelling_of(std::string_view key, std::string_view before, Fields& fields,
-                             std::vector<std::string>* notes) {
-  ObjectReader* object = fields.object();
-  if (object == nullptr || object->optional_value(key) != nullptr || object->optional_value(before) == nullptr)
-    return key;
-  if (notes != nullptr) {
-    notes->push_back(fmt::format("The key \"{}\" is now \"{}\"; the next version reads only that.", before, key));
-  }
-  return before;
-}
-
 void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* notes) {
   const bool describes = fields.object() == nullptr;
   const Runtime known;
@@ -394,7 +397,7 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
                   {"PYTORCH_ALLOC_CONF; empty: PyTorch's defaults.", R"(["expandable_segments:True"])"},
                   runtime.allocator_settings);
   fields.optional_object("implementations", "The implementations of ops.",
-                         [&](Fields& inner) { implementation_fields(inner, runtime.implementations); });
+                         [&](Fields& inner) { implementation_fields(inner, runtime.implementations, notes); });
   fields.optional_object("quirks",
                          "Behavior of FSDP2 that differs between versions; core/plan/runtime.h has the source of each.",
                          [&](Fields& inner) { quirk_fields(inner, runtime.quirks); });

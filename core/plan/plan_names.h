@@ -9,6 +9,7 @@
 
 #include "core/base/object_reader.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan.h"
 #include "core/plan/runtime.h"
@@ -96,12 +97,12 @@ inline constexpr EnumName<RmsNormImplementation> kRmsNormImplementations[] = {
 };
 inline constexpr EnumTable<RmsNormImplementation> kRmsNormTable{"RMSNorm implementation", kRmsNormImplementations};
 
-inline constexpr EnumName<CrossEntropyImplementation> kCrossEntropyImplementations[] = {
-    {CrossEntropyImplementation::PyTorch, "pytorch"},
-    {CrossEntropyImplementation::FlashAttn, "flash_attn"},
-};
-inline constexpr EnumTable<CrossEntropyImplementation> kCrossEntropyTable{"cross entropy implementation",
-                                                                          kCrossEntropyImplementations};
+inline constexpr auto kLosses = [] {
+  std::array<EnumName<LossKind>, std::size(kLossRows)> names{};
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = {kLossRows[i].kind, kLossRows[i].name};
+  return names;
+}();
+inline constexpr EnumTable<LossKind> kLossTable{"loss", kLosses};
 
 inline constexpr EnumName<RotaryImplementation> kRotaryImplementations[] = {
     {RotaryImplementation::Halves, "halves"},

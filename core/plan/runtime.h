@@ -38,17 +38,27 @@ enum class AttentionBackend : std::uint8_t {
   Eager,  ///< Two matrix products and a softmax in fp32 (Hugging Face's "eager").
 };
 
-/// The loss of a language model on its logits.
-enum class CrossEntropyImplementation : std::uint8_t {
-  PyTorch,    ///< torch.nn.functional.cross_entropy: makes log_softmax, and its gradient beside that of nll_loss.
-  FlashAttn,  ///< flash_attn.losses.cross_entropy.CrossEntropyLoss (Triton): saves the logits and a number per row.
+/// The loss of a language model. core/plan/loss_table.h has a row of facts for each.
+enum class LossKind : std::uint8_t {
+  PyTorch,     ///< torch.nn.functional.cross_entropy: makes log_softmax, and its gradient beside that of nll_loss.
+  FlashAttn,   ///< flash_attn.losses.cross_entropy.CrossEntropyLoss (Triton): saves the logits and a number per row.
+  Liger,       ///< Logits in parts, and all gradients in the forward.
+  ChunkedNll,  ///< Logits in parts, and again in the backward (TRL's SFTTrainer).
+};
+inline constexpr int kNumLossKinds = static_cast<int>(LossKind::ChunkedNll) + 1;
+
+struct Loss {
+  LossKind kind = LossKind::PyTorch;
+  std::int64_t chunks = 0;  ///< The number of parts of the tokens, if the library lets choose it. 0: its own.
+
+  bool operator==(const Loss&) const = default;
 };
 
 struct Implementations {
   RmsNormImplementation rms_norm = RmsNormImplementation::WrittenOut;
   RotaryImplementation rotary = RotaryImplementation::Halves;
   AttentionBackend attention = AttentionBackend::Automatic;
-  CrossEntropyImplementation cross_entropy = CrossEntropyImplementation::PyTorch;
+  Loss loss;
   bool repeat_kv = false;     ///< K and V are copied to all query heads before attention (transformers < 5, or a mask).
   bool upcast_logits = true;  ///< The loss works on logits.float() (ForCausalLMLoss, torchtitan).
   bool keep_logits = false;   ///< The logits stay referenced until after the backward (`outputs` of a model).

@@ -61,6 +61,8 @@ std::string choices_of(const Op& op, const Implementations& use) {
   if (op.kind == OpKind::Attention && use.repeat_kv) text += " repeated";
   if (op.kind == OpKind::RmsNorm) text += fmt::format(" {}", name_of(kRmsNormTable, use.rms_norm));
   if (op.kind == OpKind::Rotary) text += fmt::format(" {}", name_of(kRotaryTable, use.rotary));
+  if (op.kind == OpKind::LinearCrossEntropy) text += fmt::format(" {}", to_text(use.loss));
+  if (op.kind == OpKind::CrossEntropy && use.loss != Loss{}) text += fmt::format(" {}", to_text(use.loss));
   if (op.kind == OpKind::CrossEntropy && use.upcast_logits) text += " upcast";
   return text;
 }

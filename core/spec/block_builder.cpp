@@ -219,6 +219,7 @@ std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::s
     case OpKind::RotaryTable:
     case OpKind::Parameter:
     case OpKind::CrossEntropy:
+    case OpKind::LinearCrossEntropy:
     case OpKind::MseLoss:
       return std::nullopt;
     default:

@@ -13,6 +13,7 @@
 
 #include "core/base/nearest.h"
 #include "core/model/op_shapes.h"
+#include "core/plan/loss_table.h"
 #include "core/spec/block_builder.h"
 #include "core/spec/block_kinds.h"
 #include "core/spec/captured_model.h"
@@ -54,6 +55,8 @@ class Builder {
   bool runs_after_root(const SpecModule& module) const { return module.after_root || &module == moved_; }
   void place_loss(const std::vector<SpecEntry>& entries);
   void cast_logits(const SpecModule& loss);
+  bool ends_with_head(const std::vector<SpecEntry>& entries) const;
+  void add_fused_head(const SpecEntry& head, const SpecEntry& loss);
   void check_after_root(const std::vector<SpecEntry>& entries);
   void bind_after_root(const SpecModule& module, const WrittenBlock& written);
   void check_unread();
@@ -269,6 +272,50 @@ void Builder::cast_logits(const SpecModule& loss) {
   call_where_.push_back(loss.where);
 }
 
+// Whether the last two entries are a linear head and the cross entropy of its logits.
+bool Builder::ends_with_head(const std::vector<SpecEntry>& entries) const {
+  if (entries.size() < 2) return false;
+  const SpecEntry& loss = entries.back();
+  const SpecEntry& head = entries[entries.size() - 2];
+  const bool is_loss = loss.kind != nullptr && loss.kind->name == "cross_entropy" && loss.spec->name.empty() &&
+                       loss.spec->called && !loss.spec->after_root &&
+                       outside_name(loss.spec->outputs, "loss") == spec_.loss;
+  const bool is_head = head.kind != nullptr && head.kind->name == "lm_head" && !head.spec->name.empty() &&
+                       head.spec->called && !head.spec->repeated && !head.spec->keep_outputs;
+  return is_loss && is_head && outside_name(head.spec->outputs, "logits") == outside_name(loss.spec->inputs, "logits");
+}
+
+// The root reads the head's parameters itself, and calls no module for them.
+void Builder::add_fused_head(const SpecEntry& head, const SpecEntry& loss) {
+  const BlockOptions of_head(head.options.front());
+  const BlockOptions of_loss(loss.options.front());
+  SpecModule module = *loss.spec;
+  module.inputs = {{"hidden", outside_name(head.spec->inputs, "hidden")},
+                   {"labels", outside_name(loss.spec->inputs, "labels")}};
+  BlockBuilder builder("linear_cross_entropy", "", available_to(module));
+  const BlockValue hidden = builder.input("hidden");
+  const BlockValue labels = builder.input("labels");
+  const std::string& name = head.spec->name;
+  builder.declare(name, head.spec->class_name.empty() ? "Linear" : head.spec->class_name, false);
+  const std::int64_t classes = of_head.integer("vocab_size");
+  std::vector<int> parameters = {builder.parameter_of(name, "weight", {classes, builder.size(hidden, -1)})};
+  if (of_head.flag("bias")) parameters.push_back(builder.parameter_of(name, "bias", {classes}));
+  const OpAttributes attributes{.softcap = of_loss.number("softcap"), .shift = of_loss.flag("shift")};
+  builder.output("loss", builder.op({.kind = OpKind::LinearCrossEntropy,
+                                     .inputs = {hidden, labels},
+                                     .parameters = parameters,
+                                     .attributes = attributes})[0]);
+  auto definition = builder.finish();
+  if (!definition) {
+    Errors errors = std::move(definition).error();
+    for (Error& error : errors) error.where = error.where == kInSizes ? where_of_sizes(module.where) : module.where;
+    return append(errors_, errors);
+  }
+  const int block = share_block(definition->block);
+  const SpecEntry fused{.spec = &module};
+  bind(fused, {.definition = *std::move(definition), .block = block}, "");
+}
+
 void Builder::check_after_root(const std::vector<SpecEntry>& entries) {
   if (!entries.empty() && runs_after_root(*entries.front().spec)) {
     errors_.push_back(Error{entries.front().spec->where, "Nothing runs in the root's forward.",
@@ -460,11 +507,16 @@ Result<Model> Builder::run() {
                                                                   recipe.name) == module.recipes.end();
     if (!is_left_out) entries.push_back(evaluate_entry(module, dimensions, errors_));
   }
-  place_loss(entries);
+  const bool fuses_head = workload_.loss_takes_head && ends_with_head(entries);
+  if (!fuses_head) place_loss(entries);
   check_after_root(entries);
   // The outputs of a bad entry are unknown, so later messages would only repeat its error.
   for (const SpecEntry& entry : entries) {
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    if (fuses_head && &entry == &entries[entries.size() - 2]) {
+      add_fused_head(entry, entries.back());
+      break;
+    }
     if (workload_.float_logits && entry.spec == loss_) cast_logits(*entry.spec);
     add_entry(entry);
   }
@@ -481,6 +533,7 @@ Result<Model> Builder::run() {
 void apply_implementations(const Implementations& use, Workload& workload) {
   workload.loss_after_root = use.loss_after_root;
   workload.float_logits = use.float_logits;
+  workload.loss_takes_head = loss_row(use.loss).takes_head;
 }
 
 Workload workload_of(const Plan& plan) {

@@ -207,6 +207,8 @@ struct Workload {
   std::vector<std::string> frozen = {};     ///< Patterns; freezes all matches, whatever else applies.
   bool loss_after_root = false;  ///< `Implementations::loss_after_root`, if the last entry is the loss alone, and
   bool float_logits = false;     ///< `Implementations::float_logits`, if there is such an entry.
+  /// `LossRow::takes_head`: the head and the loss become one op, if the model ends with a head and such an entry.
+  bool loss_takes_head = false;
 };
 
 /// The workload of a plan.

@@ -60,6 +60,7 @@ Tensors router(const OpRun& run);
 Tensors experts(const OpRun& run);
 
 Tensors cross_entropy(const OpRun& run);
+Tensors linear_cross_entropy(const OpRun& run);
 Tensors mse_loss(const OpRun& run);
 
 }  // namespace fsdp::executor::kernels

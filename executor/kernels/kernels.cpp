@@ -24,8 +24,8 @@ constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::cat,        kernels::stack,         kernels::set_slice,     kernels::kv_cache,
     kernels::index,      kernels::pad,           kernels::softmax,       kernels::mean,
     kernels::sum,        kernels::std_deviation, kernels::max_pool2d,    kernels::adaptive_avg_pool2d,
-    kernels::router,     kernels::experts,       kernels::cross_entropy, kernels::mse_loss,
-    kernels::constant,
+    kernels::router,     kernels::experts,       kernels::cross_entropy, kernels::linear_cross_entropy,
+    kernels::mse_loss,   kernels::constant,
 };
 
 static_assert(kKernels.back() != nullptr, "every kind of op has its kernel");

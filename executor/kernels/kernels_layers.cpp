@@ -35,12 +35,14 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "executor/kernels/kernel_families.h"
 
@@ -167,8 +169,9 @@ Tensors experts(const OpRun& run) {
   return {result};
 }
 
-Tensors cross_entropy(const OpRun& run) {
-  at::Tensor logits = run.inputs[0];
+namespace {
+
+Tensors cross_entropy_of(const OpRun& run, at::Tensor logits) {
   at::Tensor labels = run.inputs[1];
   if (run.context.implementations.upcast_logits) logits = logits.to(c10::kFloat);
   if (run.attributes().shift) {
@@ -176,6 +179,18 @@ Tensors cross_entropy(const OpRun& run) {
   }
   return {at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), labels.view(-1), {}, at::Reduction::Mean,
                                  kIgnoredLabel)};
+}
+
+}  // namespace
+
+Tensors cross_entropy(const OpRun& run) {
+  return cross_entropy_of(run, run.inputs[0]);
+}
+
+Tensors linear_cross_entropy(const OpRun& run) {
+  at::Tensor logits = at::linear(run.inputs[0], run.parameters[0], parameter_at(run, 1));
+  if (const double cap = run.attributes().softcap; cap > 0) logits = at::tanh(logits / cap) * cap;
+  return cross_entropy_of(run, std::move(logits));
 }
 
 Tensors mse_loss(const OpRun& run) {

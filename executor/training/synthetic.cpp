@@ -165,13 +165,15 @@ class RangeFinder {
       for (const int output : op.outputs) follow_inside(call, output);
       return;
     }
-    if (op.kind != OpKind::CrossEntropy) ++other_readers_;
+    const bool is_loss = op.kind == OpKind::CrossEntropy || op.kind == OpKind::LinearCrossEntropy;
+    if (!is_loss) ++other_readers_;
     switch (op.kind) {
       case OpKind::Embedding:
         limit(block.parameters[op.parameters[0]].front());
         break;
       case OpKind::CrossEntropy:
-        if (input == 1) limit(shape(0).back());
+      case OpKind::LinearCrossEntropy:
+        if (input == 1) limit(op.parameters.empty() ? shape(0).back() : block.parameters[op.parameters[0]].front());
         ++(input == 1 ? targets_ : other_readers_);
         break;
       case OpKind::Index:

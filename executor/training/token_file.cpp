@@ -58,7 +58,8 @@ Result<TokenShape> token_shape(const Model& model) {
   }
   for (const Block& block : model.blocks) {
     for (const Op& op : block.ops) {
-      if (op.kind == OpKind::CrossEntropy) shape.shifts = shape.shifts || op.attributes.shift;
+      const bool is_loss = op.kind == OpKind::CrossEntropy || op.kind == OpKind::LinearCrossEntropy;
+      if (is_loss) shape.shifts = shape.shifts || op.attributes.shift;
     }
   }
   return shape;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "executor/memory/tensors.h"
@@ -70,8 +71,9 @@ Errors check_executable(const Plan& plan) {
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
   }
-  if (plan.runtime.implementations.cross_entropy != CrossEntropyImplementation::PyTorch) {
-    errors.push_back({"/runtime/implementations/cross_entropy", "flash-attn is not run.", "Write \"pytorch\"."});
+  if (const Loss& loss = plan.runtime.implementations.loss; loss != Loss{}) {
+    errors.push_back(
+        {"/runtime/implementations/loss", fmt::format("{} is not run.", loss_row(loss).title), "Write \"pytorch\"."});
   }
   if (const TorchVersion& version = torch_version_of(plan.runtime); version.name != kDefaultTorch) {
     errors.push_back(

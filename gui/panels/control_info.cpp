@@ -270,10 +270,8 @@ std::vector<ControlInfo> runtime_controls() {
        [](const Snapshot& s) { return std::string(name_of(kInitializationTable, s.report.plan.initialization)); }},
       {PlanChoice::Flavor, "Model code", kRuntime, ControlKind::Choice,
        [](const Snapshot& s) { return s.report.plan.runtime.flavor; }},
-      {PlanChoice::CrossEntropy, "Cross entropy", kRuntime, ControlKind::Choice,
-       [](const Snapshot& s) {
-         return std::string(name_of(kCrossEntropyTable, s.report.plan.runtime.implementations.cross_entropy));
-       }},
+      {PlanChoice::LossName, "Loss", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) { return to_text(s.report.plan.runtime.implementations.loss); }},
       {PlanChoice::AllocConf,
        "Allocator",
        kRuntime,

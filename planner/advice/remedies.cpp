@@ -46,7 +46,8 @@ constexpr std::size_t kMostSearched = 3;
 /// True if two workloads differ at most in sizes.
 bool trains_the_same(const Workload& a, const Workload& b) {
   return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen &&
-         a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits;
+         a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits &&
+         a.loss_takes_head == b.loss_takes_head;
 }
 
 /// Device peak, verdict and times. Omits the statistics of whole reports, which cost ten times as much.
@@ -201,6 +202,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   // The requested workload with the changed sizes; the search chooses the rest.
   Workload asked = request_.workload;
   asked.frozen = workload.frozen;
+  asked.loss_takes_head = workload.loss_takes_head;
   for (const Dimension& dimension : workload.dimensions) {
     const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
     if (now != nullptr && now->value == dimension.value) continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/torch_version.h"
 #include "planner/advice/changed_plans.h"
@@ -82,13 +83,29 @@ void try_initialization(RemedyList& list) {
   list.try_plan("make the model on the meta device", {.initialization = Initialization::Meta}, plan);
 }
 
-/// A loss whose only tensor as large as the logits is their gradient.
-void try_cross_entropy(RemedyList& list) {
-  Plan plan = list.plan();
-  if (list.request().cluster.gpu.compute_capability == 0) return;  // It is a Triton kernel.
-  if (plan.runtime.implementations.cross_entropy != CrossEntropyImplementation::PyTorch) return;
-  set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn);
-  list.try_plan("flash-attn's cross entropy", {.cross_entropy = CrossEntropyImplementation::FlashAttn}, plan);
+/// The loss, with the trainer's key if it has one.
+std::string loss_and_key(const LossRow& row) {
+  const std::string_view key = !row.hugging_face.empty() ? row.hugging_face : row.trl;
+  return key.empty() ? std::string(row.title) : fmt::format("{} ({})", row.title, key);
+}
+
+/// Losses that make fewer tensors as large as the logits, or none.
+void try_losses(RemedyList& list) {
+  const RemedyRequest& request = list.request();
+  if (list.plan().runtime.implementations.loss != Loss{}) return;
+  for (const LossRow& row : kLossRows) {
+    const Loss loss{.kind = row.kind};
+    if (loss == Loss{} || (!row.runs_on_cpu && request.cluster.gpu.compute_capability == 0)) continue;
+    Plan plan = list.plan();
+    set_loss(plan, loss);
+    if (!row.takes_head) {
+      list.try_plan(loss_and_key(row), {.loss = loss}, plan);
+      continue;
+    }
+    Workload workload = sized_workload(request);
+    apply_implementations(plan.runtime.implementations, workload);
+    list.try_rebuilt({loss_and_key(row), {.loss = loss}}, plan, workload, request.cluster);
+  }
 }
 
 /// 16 bits, if the plan uses more, or computes in no dtype that the GPU has units for.
@@ -230,7 +247,7 @@ void try_plan_changes(RemedyList& list) {
   const bool has_policy = traits.precision == PrecisionRule::Policy;
   try_fsdp2(list);
   try_optimizer(list);
-  try_cross_entropy(list);
+  try_losses(list);
   if (has_policy) try_precision(list);
   try_checkpointing(list);
   if (traits.may_offload) try_offload(list);

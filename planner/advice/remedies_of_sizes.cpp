@@ -47,15 +47,6 @@ std::vector<Size> sizes_of(const RemedyRequest& request) {
   return sizes;
 }
 
-/// The workload with the sizes that the search chose, which may differ from the user's.
-Workload sized_workload(const RemedyRequest& request) {
-  Workload workload = request.workload;
-  for (const Size& size : sizes_of(request)) {
-    workload = with_dimension(std::move(workload), size.name, static_cast<double>(size.value));
-  }
-  return workload;
-}
-
 /// Freezes each trained embedding table.
 void try_freezing(RemedyList& list) {
   const RemedyRequest& request = list.request();
@@ -285,6 +276,14 @@ void find_host_memory(RemedyList& list) {
 }
 
 }  // namespace
+
+Workload sized_workload(const RemedyRequest& request) {
+  Workload workload = request.workload;
+  for (const Size& size : sizes_of(request)) {
+    workload = with_dimension(std::move(workload), size.name, static_cast<double>(size.value));
+  }
+  return workload;
+}
 
 void try_size_changes(RemedyList& list) {
   try_freezing(list);

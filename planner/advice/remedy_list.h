@@ -108,6 +108,9 @@ class RemedyList {
   std::vector<Kept> remedies_;
 };
 
+/// The workload with the sizes that the search chose, which may differ from the user's.
+Workload sized_workload(const RemedyRequest& request);
+
 /// Checkpointing, offload, optimizer, allocator, units (remedies_of_plan.cpp).
 void try_plan_changes(RemedyList& list);
 

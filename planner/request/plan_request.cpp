@@ -518,7 +518,7 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
     if (version) set_torch_version(plan.runtime, *version);
     if (!version) fail(errors, PlanChoice::Torch, version.error()[0].what, version.error()[0].hint);
   }
-  if (choices.cross_entropy) set_cross_entropy(plan, *choices.cross_entropy);
+  if (choices.loss) set_loss(plan, *choices.loss);
   if (choices.allocator_settings) {
     const auto parsed = simulator::parse_allocator_settings(*choices.allocator_settings);
     if (!parsed) append(errors, parsed.error());

@@ -26,7 +26,7 @@ using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vect
 using ChoiceMember =
     MemberOf<int, std::string, Bytes, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t, Precision,
              Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping, fsdp::Initialization,
-             CrossEntropyImplementation, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync>;
+             Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -178,9 +178,13 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "transformers|transformers-repeat-kv|torchtitan",
      "Library whose code is predicted",
      {.former = "--flavour", .check = check_flavor}},
-    {PlanChoice::CrossEntropy, &PlanChoices::cross_entropy, "--cross-entropy", "NAME",
-     TextsOf<kCrossEntropyImplementations>::kValues,
-     "Cross entropy of the loss; flash_attn's reads the logits as they are, without a copy in fp32"},
+    {PlanChoice::LossName,
+     &PlanChoices::loss,
+     "--loss",
+     "NAME",
+     TextsOf<kLosses>::kValues,
+     "Loss of a language model; all but pytorch and flash_attn make the logits a part at a time",
+     {.former = "--cross-entropy"}},
     {PlanChoice::AllocConf,
      &PlanChoices::allocator_settings,
      "--alloc-conf",

@@ -80,7 +80,7 @@ enum class PlanChoice : std::uint8_t {
   Clip,
   Initialization,
   Flavor,
-  CrossEntropy,
+  LossName,
   AllocConf,
   Torch,
   // The plan.
@@ -166,7 +166,7 @@ struct PlanChoices {
   std::optional<GradientClipping> clip = {};
   std::optional<fsdp::Initialization> initialization = {};
   std::optional<std::string> flavor = {};  ///< The model code that runs: core/plan/runtime.h has the names.
-  std::optional<CrossEntropyImplementation> cross_entropy = {};
+  std::optional<Loss> loss = {};
   std::optional<std::string> allocator_settings = {};  ///< PYTORCH_ALLOC_CONF.
   std::optional<std::string> torch = {};               ///< Release of PyTorch: core/plan/torch_version.h has them.
 

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,6 +28,7 @@
 
 #include "core/frameworks/fsdp1/flat_units.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/rewrap.h"
 #include "planner/trainers/accelerate_ends.h"
@@ -445,12 +447,30 @@ std::optional<Error> gradient_sync(const Plan& plan, const Model&) {
                "Plan with --gradient-sync last."};
 }
 
-/// transformers' models compute PyTorch's loss (loss/loss_utils.py); a user's own loop on accelerate may compute
-/// another.
-std::optional<Error> other_loss(const Plan& plan, const Model&) {
-  if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return std::nullopt;
-  return Error{"/runtime/implementations/cross_entropy", "transformers' models compute PyTorch's cross entropy.",
-               "Plan with --cross-entropy pytorch."};
+/// Classes that liger-kernel patches, among those that a spec can name (monkey_patch.py, MODEL_TYPE_TO_APPLY_LIGER_FN).
+/// The Trainer warns about others and trains them with PyTorch's loss.
+constexpr std::string_view kPatchedByLiger[] = {
+    "Gemma2ForCausalLM",  "GemmaForCausalLM", "LlamaForCausalLM",   "MistralForCausalLM", "MixtralForCausalLM",
+    "Olmo2ForCausalLM",   "Phi3ForCausalLM",  "Qwen2ForCausalLM",   "Qwen3ForCausalLM",   "Qwen3MoeForCausalLM",
+    "SmolLM3ForCausalLM", "Glm4ForCausalLM",  "GraniteForCausalLM",
+};
+
+/// transformers' models compute PyTorch's loss (loss/loss_utils.py), or the one of a library that TrainingArguments
+/// name; a user's own loop on accelerate may compute another.
+std::optional<Error> other_loss(const Plan& plan, const Model& model) {
+  const Loss& loss = plan.runtime.implementations.loss;
+  const LossRow& row = loss_row(loss);
+  if (loss == Loss{}) return std::nullopt;
+  constexpr std::string_view kPlace = "/runtime/implementations/loss";
+  if (row.hugging_face.empty()) {
+    return Error{std::string(kPlace), fmt::format("transformers' Trainer has no argument for {}.", row.title),
+                 "Plan with --loss pytorch."};
+  }
+  const std::string& name = model.modules.front().class_name;
+  if (std::find(std::begin(kPatchedByLiger), std::end(kPatchedByLiger), name) != std::end(kPatchedByLiger))
+    return std::nullopt;
+  return Error{std::string(kPlace), fmt::format("{} does not know the class {}.", row.library, name),
+               "Plan with --loss pytorch."};
 }
 
 std::optional<Error> no_norm(const Plan& plan, const Model&) {
@@ -460,9 +480,11 @@ std::optional<Error> no_norm(const Plan& plan, const Model&) {
                "Plan with --clip-grad-norm 1, its default."};
 }
 
+/// A model that ends with the head and its loss in one is another one.
 void compute_loss_of_transformers(Plan& plan, const Model&) {
   const Implementations usual;
-  plan.runtime.implementations.cross_entropy = usual.cross_entropy;
+  if (loss_row(plan.runtime.implementations.loss).takes_head) return;
+  plan.runtime.implementations.loss = usual.loss;
   plan.runtime.implementations.upcast_logits = usual.upcast_logits;
 }
 

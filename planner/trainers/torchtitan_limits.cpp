@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/trainers/trainer_limits.h"
@@ -182,14 +183,17 @@ std::optional<Error> titan_sync(const Plan& plan, const Model&) {
 }
 
 std::optional<Error> other_titan_loss(const Plan& plan, const Model&) {
-  if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return std::nullopt;
-  return Error{"/runtime/implementations/cross_entropy", "torchtitan computes PyTorch's cross entropy.",
-               "Plan with --cross-entropy pytorch."};
+  const Loss& loss = plan.runtime.implementations.loss;
+  if (loss == Loss{}) return std::nullopt;
+  return Error{"/runtime/implementations/loss", fmt::format("torchtitan has no {}.", loss_row(loss).title),
+               "Plan with --loss pytorch."};
 }
 
+/// A model that ends with the head and its loss in one is another one.
 void compute_loss_of_titan(Plan& plan, const Model&) {
   const Implementations usual;
-  plan.runtime.implementations.cross_entropy = usual.cross_entropy;
+  if (loss_row(plan.runtime.implementations.loss).takes_head) return;
+  plan.runtime.implementations.loss = usual.loss;
   plan.runtime.implementations.upcast_logits = usual.upcast_logits;
 }
 

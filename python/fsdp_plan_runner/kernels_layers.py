@@ -138,7 +138,7 @@ def cross_entropy(op: Op, context: KernelContext, inputs: Tensors, parameters: T
     if op.attributes["shift"]:
         labels = F.pad(labels, (0, 1), value=-100)[..., 1:].contiguous()
     rows, targets = logits.view(-1, logits.shape[-1]), labels.view(-1)
-    if context.implementations.cross_entropy == "flash_attn":
+    if context.implementations.loss == "flash_attn":
         from flash_attn.losses.cross_entropy import CrossEntropyLoss
 
         return CrossEntropyLoss(ignore_index=-100)(rows, targets)

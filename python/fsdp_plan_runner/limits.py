@@ -41,7 +41,7 @@ def _units(model: ExpandedModel, plan: Plan) -> list[str]:
         for name in unit.modules:
             if name not in names:
                 found.append(f'plan/units/{i}: the model has no module "{name}". {nearest(name, names)}')
-            elif name not in runs:
+            elif name not in runs and not any(other in runs for other in unit.modules):
                 found.append(f'plan/units/{i}: the forward of "{name}" is never entered, so FSDP2 would never gather '
                              "it. Wrap the modules below it, or leave them to the unit above.")
     if not plan.units or plan.units[-1].modules != ("",):

@@ -118,7 +118,8 @@ class Implementations:
     rms_norm: str = "written_out"
     rotary: str = "halves"
     attention: str = "automatic"
-    cross_entropy: str = "pytorch"
+    loss: str = "pytorch"
+    loss_chunks: int = 0  # 0 for the library's own number.
     repeat_kv: bool = False
     upcast_logits: bool = True
     keep_logits: bool = False
@@ -196,7 +197,7 @@ class Plan:
         self.flavor: str = runtime.get("flavor", runtime.get("flavour", "transformers"))
         self.allocator_settings: str = runtime.get("allocator_settings", "")
         self.implementations = Implementations(
-            **{**FLAVORS.get(self.flavor, {}), **runtime.get("implementations", {})})
+            **{**FLAVORS.get(self.flavor, {}), **_renamed(runtime.get("implementations", {}))})
         if self.checkpointed:
             self.implementations = dataclasses.replace(self.implementations, use_cache=False)
         self.quirks: dict[str, Any] = {**quirks_of(self.runtime_version), **runtime.get("quirks", {})}
@@ -213,6 +214,11 @@ class Plan:
     def zero_stage(self) -> int:
         """DeepSpeed's stage; 0 for every other framework."""
         return int(self.runtime_name[-1]) if self.runtime_name.startswith("deepspeed-zero") else 0
+
+
+def _renamed(implementations: dict[str, Any]) -> dict[str, Any]:
+    """With the names of this version."""
+    return {"loss" if key == "cross_entropy" else key: value for key, value in implementations.items()}
 
 
 def _units(row: dict[str, Any]) -> list[Unit]:

@@ -126,6 +126,8 @@ def _bound(model: ExpandedModel, tensor: int) -> int | None:
             bounds.append(shapes[op.parameters[0]][0])
         elif op.kind == "cross_entropy" and i == 1:
             bounds.append(shape[-1])
+        elif op.kind == "linear_cross_entropy" and i == 1:
+            bounds.append(shapes[op.parameters[0]][0])
         elif op.kind == "index" and i == 1:
             bounds.append(shape[op.attributes["dim"]])
     return min(bounds, default=2)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/plan/loss_table.h"
 #include "simulator/ops/reduction_scratch.h"
 #include "simulator/ops/strides.h"
 
@@ -17,7 +18,7 @@ KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, con
     const Value& value = block.values[v];
     // Scalars that pass between calls are losses.
     const Implementations& use = context.implementations;
-    const bool is_wide = use.upcast_logits || use.cross_entropy == CrossEntropyImplementation::FlashAttn;
+    const bool is_wide = use.upcast_logits || loss_row(use.loss).is_float32;
     const bool is_loss = value.shape.empty() && is_wide;
     Dtype dtype = value.dtype.value_or(is_loss ? Dtype::Float32 : context.activation);
     if (!input_dtypes.empty()) dtype = input_dtypes[v].value_or(dtype);

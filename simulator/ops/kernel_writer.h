@@ -159,5 +159,14 @@ void write_elementwise_op(KernelWriter& w);  // op_rules_elementwise.cpp
 void write_shape_op(KernelWriter& w);        // op_rules_shape.cpp
 void write_expert_op(KernelWriter& w);       // op_rules_experts.cpp
 void write_loss_op(KernelWriter& w);         // op_rules_loss.cpp
+void write_loss_with_head(KernelWriter& w);  // op_rules_loss_with_head.cpp
+
+/// The labels of a loss.
+struct Labels {
+  int labels = 0;  ///< Those of the next tokens if the op shifts them,
+  int padded = 0;  ///< out of this copy, which is one token longer. The same otherwise.
+};
+/// The labels of the current op, its second input.
+Labels labels_of(KernelWriter& w);  // op_rules_loss.cpp
 
 }  // namespace fsdp::simulator

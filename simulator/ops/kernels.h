@@ -51,6 +51,7 @@ enum class GradRule : std::uint8_t {
   Fresh,      ///< A new tensor.
   FreshView,  ///< A new tensor, passed on as a view (reshaped, transposed): autograd never adds to it in place.
   Alias,      ///< The gradient of the output itself, or a view of it.
+  Kept,       ///< A tensor that the forward made and the kernel saved: `KernelInput::kept`.
 };
 
 /// Memory that a library takes while a call runs, which depends on the machine (core/model/kernel_workspaces.h).
@@ -68,6 +69,7 @@ struct KernelInput {
   std::int64_t sum_bytes = 0;              ///< Bytes of the sum if it has another dtype and is cast.
   std::vector<std::int64_t> scratch = {};  ///< Bytes that live during the sum.
   Workspace workspace = {};                ///< Workspace of the call that makes only its gradient.
+  int kept = -1;                           ///< For GradRule::Kept: the slot, of the gradient's size.
 };
 
 struct SavedSlot {
@@ -140,7 +142,8 @@ struct ProductSizes {
 
 struct Kernel {
   KernelKind kind = KernelKind::Elementwise;
-  int op = 0;                       ///< An index of `Block::ops`.
+  int op = 0;         ///< An index of `Block::ops`.
+  int runs_for = -1;  ///< A slot that must require a gradient for the call to be made. -1 if it always is.
   std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
   std::vector<int> outputs;         ///< Slots, in order of allocation.
   std::vector<SavedSlot> saved;
@@ -153,12 +156,14 @@ struct Kernel {
   std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by the set
                                                ///< of requested ones, a bit each. Empty if each has a call of its own.
   GradientOrder order;
-  ProductSizes product;       ///< Sizes of the forward.
-  int left = 0;               ///< Index among the first two inputs: the first matrix of the product.
-  double flops = 0;           ///< FLOPs of the forward. The backward costs the same for each Fresh gradient of a
-                              ///< product,
-  double backward_flops = 0;  ///< or this, if not 0.
-  double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.
+  ProductSizes product;          ///< Sizes of the forward.
+  int left = 0;                  ///< Index among the first two inputs: the first matrix of the product.
+  double flops = 0;              ///< FLOPs of the forward. The backward costs the same for each Fresh gradient of a
+                                 ///< product,
+  double backward_flops = 0;     ///< or this, if not 0.
+  bool repeats_product = false;  ///< The backward makes the product of the forward again.
+  double backward_bytes = 0;     ///< Memory traffic of the backward beside its products.
+  double extra_bytes = 0;  ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.
 };
 
 /// A block expanded to kernels.

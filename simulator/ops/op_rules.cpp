@@ -69,6 +69,7 @@ void write_op(KernelWriter& w) {
     case OpKind::Experts:
       return write_expert_op(w);
     case OpKind::CrossEntropy:
+    case OpKind::LinearCrossEntropy:
     case OpKind::MseLoss:
       return write_loss_op(w);
     case OpKind::Recorded:

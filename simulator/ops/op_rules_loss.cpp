@@ -9,6 +9,9 @@
 // aten/src/ATen/native/LossNLL.cpp, derivatives.yaml (nll_loss_forward, _log_softmax); flash_attn 2.8 losses and
 // ops/triton/cross_entropy.py.
 
+#include <fmt/format.h>
+
+#include "core/plan/loss_table.h"
 #include "simulator/ops/kernel_writer.h"
 
 namespace fsdp::simulator {
@@ -17,15 +20,15 @@ namespace {
 
 // Pads each row of labels by one and drops its first: two small copies, or one if a single row without its first is
 // contiguous.
-int shifted_labels(KernelWriter& w) {
+Labels shift_labels(KernelWriter& w) {
   const int labels = w.input(1);
   const std::int64_t rows = w.elements(labels) / w.input_shape(1).back();
   const int padded = w.make(w.elements(labels) + rows, Dtype::Int64, false);
   w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {padded});
-  if (rows == 1) return padded;
+  if (rows == 1) return {.labels = padded, .padded = padded};
   const int shifted = w.make(w.elements(labels), Dtype::Int64, false);
   w.add(KernelKind::Elementwise, {{padded, GradRule::None}}, {shifted});
-  return shifted;
+  return {.labels = shifted, .padded = padded};
 }
 
 // The mean over the labels that count: loss.sum() / (labels != ignore_index).sum().
@@ -53,10 +56,6 @@ int aligned_labels(KernelWriter& w, int labels, std::int64_t rows) {
 }
 
 void write_flash_attn_cross_entropy(KernelWriter& w, int logits, int wide, int labels) {
-  if (w.context().compute_capability == 0) {
-    w.refuse({"/runtime/implementations/cross_entropy", "flash-attn's cross entropy is a kernel for GPUs.",
-              "Write \"pytorch\"."});
-  }
   const std::int64_t rows = w.elements(w.input(1));
   const int aligned = aligned_labels(w, labels, rows);
   const int losses = w.make(rows, Dtype::Float32);
@@ -76,8 +75,8 @@ void write_cross_entropy(KernelWriter& w) {
   const int logits = w.input(0);
   const bool upcast = w.context().implementations.upcast_logits;
   const int wide = upcast ? w.cast(logits, Dtype::Float32) : logits;
-  const int labels = w.op().attributes.shift ? shifted_labels(w) : w.input(1);
-  if (w.context().implementations.cross_entropy == CrossEntropyImplementation::FlashAttn) {
+  const int labels = labels_of(w).labels;
+  if (w.context().implementations.loss.kind == LossKind::FlashAttn) {
     return write_flash_attn_cross_entropy(w, logits, wide, labels);
   }
   const int log_probabilities = w.log_softmax(wide);
@@ -106,9 +105,19 @@ void write_mse(KernelWriter& w) {
 
 }  // namespace
 
+Labels labels_of(KernelWriter& w) {
+  return w.op().attributes.shift ? shift_labels(w) : Labels{.labels = w.input(1), .padded = w.input(1)};
+}
+
 void write_loss_op(KernelWriter& w) {
+  if (w.op().kind == OpKind::MseLoss) return write_mse(w);
+  const LossRow& loss = loss_row(w.context().implementations.loss);
+  if (w.context().is_cpu() && !loss.runs_on_cpu) {
+    w.refuse(
+        {"/runtime/implementations/loss", fmt::format("{} is a kernel for GPUs.", loss.title), "Write \"pytorch\"."});
+  }
   if (w.op().kind == OpKind::CrossEntropy) return write_cross_entropy(w);
-  write_mse(w);
+  write_loss_with_head(w);
 }
 
 }  // namespace fsdp::simulator

@@ -16,6 +16,9 @@ struct TapeFlow {
   std::vector<bool> recorded;       ///< [num kernels] True for a node of the graph.
   std::vector<bool> active;         ///< [num kernels] True for a node that the backward reaches.
 
+  /// True if the kernel is called.
+  bool runs(const Kernel& kernel) const { return kernel.runs_for < 0 || requires_grad[kernel.runs_for]; }
+
   /// True if the kernel's node holds the tensor for its backward.
   bool is_saved(const Kernel& kernel, const SavedSlot& saved) const {
     return saved.needed_for < 0 || requires_grad[kernel.inputs[saved.needed_for].slot];

@@ -9,7 +9,7 @@ namespace fsdp::simulator {
 
 void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
   const Kernel& kernel = program_.kernels[k];
-  if (!exists_already) {
+  if (!exists_already && flow_.runs(kernel)) {
     const auto make_outputs = [&](std::size_t first, std::size_t last) {
       for (std::size_t o = first; o < last; ++o) {
         const int storage = storage_of(kernel.outputs[o]);

@@ -36,6 +36,7 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
   std::vector<OpWork> result(block.ops.size());
   for (std::size_t k = 0; k < program.kernels.size(); ++k) {
     const Kernel& kernel = program.kernels[k];
+    if (!flow.runs(kernel)) continue;
     double read = 0;
     double written = 0;
     double gradients = 0;
@@ -44,6 +45,7 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
     for (const KernelInput& input : kernel.inputs) {
       const auto bytes = static_cast<double>(program.slots[input.slot].bytes());
       read += bytes;
+      if (input.grad == GradRule::Kept && flow.requires_grad[input.slot]) gradients += bytes;
       const bool fresh = input.grad == GradRule::Fresh || input.grad == GradRule::FreshView;
       if (!fresh || !flow.requires_grad[input.slot]) continue;
       gradients += bytes;
@@ -57,7 +59,12 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
     add_part(work.forward, kernel, kernel.flops, read + written + kernel.extra_bytes);
     if (kernel.product.batches > 0) work.forward.products.push_back(kernel.product);
     if (!flow.active[k] || gradients == 0) continue;
+    if (kernel.repeats_product) {
+      ++num_products;
+      products.push_back(kernel.product);
+    }
     const double flops = kernel.backward_flops > 0 ? kernel.backward_flops : kernel.flops * num_products;
+    work.backward.bytes += kernel.backward_bytes;
     add_part(work.backward, kernel, flops, written + read + gradients + kernel.extra_bytes);
     work.backward.products.insert(work.backward.products.end(), products.begin(), products.end());
   }

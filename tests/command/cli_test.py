@@ -263,19 +263,20 @@ def test_help_names_only_options_of_the_command(tester):
 def test_old_spellings_are_read_with_a_note(tester):
     """An option and keys of a plan that were spelled otherwise give the same answer, with a note."""
     text = (tester.folder / "plan.json").read_text(encoding="utf-8")
-    old = text.replace('"initialization"', '"initialisation"').replace('"flavor"', '"flavour"')
+    old = text.replace('"initialization"', '"initialisation"').replace('"flavor"', '"flavour"').replace('"loss":', '"cross_entropy":')
     tester.check(old.count("isation") == 1 and old.count("flavour") == 1, "The plan has not the two keys.")
     (tester.folder / "old_plan.json").write_text(old, encoding="utf-8")
     _, expected, silent = tester.run("simulate plan.json --json")
     _, out, err = tester.run("simulate old_plan.json --json")
     tester.check(out == expected and silent == "", "Old keys give another answer.")
-    for word, now in (("initialisation", "initialization"), ("flavour", "flavor")):
+    for word, now in (("initialisation", "initialization"), ("flavour", "flavor"), ("cross_entropy", "loss")):
         tester.check(f'note: old_plan.json: The key "{word}" is now "{now}"; the next version reads only that.' in err,
                      f"An old key is taken without a word: {err}")
     (tester.folder / "both.json").write_text(text.replace('"flavor": ', '"flavour": "transformers", "flavor": '), encoding="utf-8")
     code, _, err = tester.run("simulate both.json")
     tester.check(code == 2 and "flavour" in err, f"A key stands twice, in two spellings: {err}")
-    for old, now, value in (("--flavour", "--flavor", "torchtitan"), ("--states", "--optimizer-state-dtype", "8bit"),
+    for old, now, value in (("--flavour", "--flavor", "torchtitan"), ("--cross-entropy", "--loss", "flash_attn"),
+                            ("--states", "--optimizer-state-dtype", "8bit"),
                             ("--clip", "--clip-grad-norm", "none"), ("--checkpoint", "--activation-checkpointing", "full")):
         for words in (f"simulate plan.json {old} {value} --json", f"simulate plan.json {old}={value} --json"):
             found, wanted = tester.run(words), tester.run(words.replace(old, now))

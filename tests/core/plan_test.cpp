@@ -101,13 +101,13 @@ TEST(PlanCheck, FrozenParametersAreMultipliedInTheirOwnDtype) {
 TEST(PlanCheck, OtherLossesTakeNoCrossEntropyImplementation) {
   Model model = model_of("mlp.json");
   Plan plan = plan_of(model);
-  set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn);
+  set_loss(plan, {.kind = LossKind::FlashAttn});
   EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
   for (Block& block : model.blocks) {
     for (Op& op : block.ops) op.kind = op.kind == OpKind::CrossEntropy ? OpKind::Mean : op.kind;
   }
   EXPECT_EQ(errors_of(plan, model),
-            std::vector<std::string>{"/runtime/implementations/cross_entropy: MLP has no cross entropy whose "
+            std::vector<std::string>{"/runtime/implementations/loss: MLP has no cross entropy whose "
                                      "implementation can be chosen. Write \"pytorch\", or leave it out."});
 }
 

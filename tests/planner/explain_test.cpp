@@ -121,14 +121,19 @@ TEST(Explain, LossWithoutLogitCopiesIsOfferedIfItSaves) {
   question.spec = small_transformer({.layers = 2, .hidden = 256, .vocabulary = 65536, .batch = 8, .sequence = 512});
   question.space.base = *base_plan(question.spec, question.workload);
   const SearchResult result = question.answer();
-  const Remedy* fused = find(result, "--cross-entropy flash_attn");
-  ASSERT_NE(fused, nullptr);
-  EXPECT_LT(fused->delta_bytes, Bytes(0));
-  EXPECT_LT(fused->delta_time, Seconds(0));
+  for (const std::string name : {"flash_attn", "liger"}) {
+    const Remedy* fused = find(result, "--loss " + name);
+    ASSERT_NE(fused, nullptr) << name;
+    EXPECT_LT(fused->delta_bytes, Bytes(0)) << name;
+    EXPECT_LT(fused->delta_time, Seconds(0)) << name;
+  }
+  const Remedy* liger = find(result, "--loss liger");
+  EXPECT_EQ(liger->what, "Liger's fused linear cross entropy (use_liger_kernel=True)");
+  EXPECT_LT(liger->delta_bytes, find(result, "--loss flash_attn")->delta_bytes) << "It makes no tensor of all logits.";
   Question small(Bytes(8LL << 30));
   small.spec = small_transformer({.layers = 6, .hidden = 512, .vocabulary = 64, .batch = 8, .sequence = 512});
   small.space.base = *base_plan(small.spec, small.workload);
-  EXPECT_EQ(find(small.answer(), "--cross-entropy"), nullptr) << "Less than a percent.";
+  EXPECT_EQ(find(small.answer(), "--loss"), nullptr) << "Less than a percent.";
 }
 
 TEST(Explain, OfferOfFsdp2ForZeroMatchesItsOptions) {
@@ -269,7 +274,7 @@ TEST(Explain, KindOfARemedyFollowsItsChange) {
   };
   using enum RemedyKind;
   EXPECT_EQ(kind({.allocator_settings = "expandable_segments:True"}), Free);
-  EXPECT_EQ(kind({.cross_entropy = CrossEntropyImplementation::FlashAttn}), Free);
+  EXPECT_EQ(kind({.loss = Loss{.kind = LossKind::FlashAttn}}), Free);
   EXPECT_EQ(kind({.batch = 4, .accumulation = 2}), Free) << "the same samples";
   EXPECT_EQ(kind({.batch = 4}, 16), ChangesTraining);
   EXPECT_EQ(kind({.precision = Precision::BFloat16}), ChangesTraining);

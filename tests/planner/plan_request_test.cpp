@@ -60,7 +60,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Clip, {"0.5"}},
     {PlanChoice::Initialization, {"cpu"}},
     {PlanChoice::Flavor, {"torchtitan"}},
-    {PlanChoice::CrossEntropy, {"flash_attn"}},
+    {PlanChoice::LossName, {"liger"}},
     {PlanChoice::AllocConf, {"expandable_segments:True"}},
     {PlanChoice::Torch, {"2.13"}},
     {PlanChoice::Runtime, {"ddp"}},

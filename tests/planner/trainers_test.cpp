@@ -139,8 +139,8 @@ std::vector<SaidCase> training_cases() {
       {"8-bit states", [](Plan& plan) { plan.optimizer.states = OptimizerStates::EightBit; }, "/optimizer/states",
        "/optimizer/states"},
       {"every micro-batch reduced", [](Plan& plan) { plan.accumulation = 2; }, "", "/sync_every_micro_batch"},
-      {"flash-attn's loss", [](Plan& plan) { set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn); }, "",
-       "/runtime/implementations/cross_entropy"},
+      {"flash-attn's loss", [](Plan& plan) { set_loss(plan, {.kind = LossKind::FlashAttn}); }, "",
+       "/runtime/implementations/loss"},
       {"inputs as they are", [](Plan& plan) { plan.mixed_precision.cast_forward_inputs = false; },
        "/mixed_precision/cast_forward_inputs", "/mixed_precision/cast_forward_inputs"},
   };

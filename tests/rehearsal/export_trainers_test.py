@@ -32,6 +32,10 @@ GPUS = ("--gpus", "4", "--gpu", "H100 SXM")
 PLANNED = ("--wrap", "blocks", "--force", "--quiet")
 MICRO_BATCH = 2 * 4 * 256 * 8  # bytes: token numbers and labels of 4 samples
 
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 688,
+          "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4000, "torch_dtype": "bfloat16",
+          "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "tie_word_embeddings": False}
+
 MODEL = '''
 import os
 import torch
@@ -204,6 +208,19 @@ class Trainers(ProgramInAFolder):
         text = self.exported("trainer", "--shard", "2", "--replicate", "2", "--reshard", "true", "--precision", "mixed",
                              "--optimizer-impl", "fused", "--activation-checkpointing", "none")
         self.assertIn('optim="adamw_torch_fused"', text)
+        self.trained(text)
+
+    @unittest.skipUnless(HAS_UNITS_OF_ENDS and importlib.util.find_spec("liger_kernel") is not None, "liger-kernel is not there")
+    def test_the_trainer_runs_ligers_loss(self) -> None:
+        """accelerate's unit of norm and head, of which Liger runs the norm alone."""
+        folder = self.folder / "of_hugging_face"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+        self.run_program(str(folder), *GPUS, *PLANNED, "-o", "plan.json", "--for", "trainer", "--loss", "liger", "--batch", "4", "--seq",
+                         "256", "--precision", "bf16", "--activation-checkpointing", "none")  # fmt: skip
+        text = self.run_program("export", "plan.json", "--to", "trainer", "--trainer-version", RELEASES["trainer"],
+                                "--nearest", "near.json", "--force")  # fmt: skip
+        self.assertIn("        use_liger_kernel=True,\n", text)
         self.trained(text)
 
 

@@ -57,7 +57,7 @@ IMPLEMENTATIONS: dict[str, list[Values]] = {
     "use_cache": [{"use_cache": True}, {"use_cache": False}],
     "attention": [{"attention": name} for name in ("automatic", "flash", "memory_efficient", "math", "cudnn", "eager")],
     "repeat_kv": [{"repeat_kv": False}, {"repeat_kv": True}],
-    "cross_entropy": [{"cross_entropy": "pytorch"}, {"cross_entropy": "flash_attn"}],
+    "loss": [{"loss": "pytorch"}, {"loss": "flash_attn"}],
     "upcast_logits": [{"upcast_logits": True}, {"upcast_logits": False}],
     "keep_logits": [{"keep_logits": False}, {"keep_logits": True}],
 }
@@ -273,7 +273,7 @@ def _ends() -> list[OpCase]:
         return OpCase("cross_entropy", f"cross_entropy_{name}",
                       [{"op": "cross_entropy", "inputs": ["x", "labels"], "outputs": ["loss"], **options}], logits,
                       None, {"labels": {"shape": labels, "dtype": "int64"}},
-                      uses=("cross_entropy", "upcast_logits", "keep_logits"))
+                      uses=("loss", "upcast_logits", "keep_logits"))
 
     return [
         loss("tokens", [2, 300, 1000], [2, 300], shift=True), loss("one_row", [1, 300, 1000], [1, 300], shift=True),
@@ -321,7 +321,7 @@ def _models() -> list[OpCase]:
         _decoder("decoder_norms", "rms_norm", uses=("rms_norm", "rotary")),
         _decoder("decoder_repeats", uses=("attention", "repeat_kv")),
         _decoder("decoder_qk_norm", layer={"qk_norm": True}, uses=("rms_norm",)),
-        _decoder("decoder_logits", "cross_entropy", uses=("cross_entropy", "upcast_logits", "keep_logits")),
+        _decoder("decoder_logits", "cross_entropy", uses=("loss", "upcast_logits", "keep_logits")),
         _decoder("checkpoint_full", plan=_checkpointed("full"), uses=("rms_norm",)),
         _decoder("checkpoint_to_the_end", plan=_checkpointed("full", early_stop=False)),
         _decoder("checkpoint_selective", plan=_checkpointed("selective"), uses=("rms_norm", "rotary")),

@@ -88,7 +88,7 @@ def all_runs() -> list[Run]:
 def chosen(runs: list[Run]) -> list[Run]:
     if importlib.util.find_spec("flash_attn") is None:
         print("Without flash-attn (./scripts/rehearsal_env flash-attn) its cross entropy is not compared.", flush=True)
-        runs = [run for run in runs if run.implementations.get("cross_entropy") != "flash_attn"]
+        runs = [run for run in runs if run.implementations.get("loss") != "flash_attn"]
     if WANTED:
         return [run for run in runs if any(wanted in run.name for wanted in WANTED)]
     if ALL:

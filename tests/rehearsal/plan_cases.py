@@ -43,6 +43,11 @@ class Case:
         is_inside = not runtime.get("implementations", {}).get("loss_after_root", True)
         return "transformers" if is_inside else runtime.get("flavor", "transformers")
 
+    @property
+    def loss(self) -> str:
+        """That of another library, with which the expanded model ends."""
+        return self.plan.get("runtime", {}).get("implementations", {}).get("loss", "")
+
     def unit_rows(self) -> list[dict[str, Any]]:
         if self.units is not None:
             return self.units

@@ -4,7 +4,7 @@ parameters, memory.
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, torch (what
                                                       releases do otherwise), fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
-                                                      zero_offload_more, zero_nvme, zero_nvme_more, zero_held and zero_held_more are all cases of one; held_CASE is a case of FSDP1 or
+                                                      zero_offload_more, zero_nvme, zero_nvme_more, zero_held, zero_held_more and loss are all cases of one; held_CASE is a case of FSDP1 or
                                                       ZeRO with a CPU that is as far ahead as it can be
 
 Exit 77: cases of zero are asked for, and the Python has no DeepSpeed.
@@ -29,6 +29,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).r
 from command import Refused, answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
+from plan_cases_loss import LOSS_CASES  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
 from plan_cases_simple_fsdp import SIMPLE_FSDP_CASES, SIMPLE_FSDP_MORE_CASES  # noqa: E402
@@ -48,6 +49,7 @@ LIMIT_SECONDS = 900
 def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
     words = ["models", str(spec_file), "--expanded", "--json", "--flavor", case.flavor]
     words += ["--recipe", case.recipe] if case.recipe else []
+    words += ["--loss", case.loss] if case.loss else []
     for name, value in case.dimensions.items():
         words += ["--set", f"{name}={value}"]
     return answer(PROGRAM, *words, *(["--freeze", *case.frozen] if case.frozen else []))
@@ -200,7 +202,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
 GROUPS = {"fsdp2": CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
-          "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES,
+          "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES,
           "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES}
 # The same with events held back. For ZeRO those that every test run trains, and all others with streams of their own.
 ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES,
@@ -211,11 +213,12 @@ HELD_GROUPS["zero_held_more"] = [
     case for case in ALL_OF_ZERO
     if case not in HELD_GROUPS["zero_held"] and case.plan["zero"].get("overlap_comm", case.name.startswith("zero3"))]
 
-for _package, _of in (("deepspeed", "zero"), ("torchtitan", "simple_fsdp")):
+_ENVIRONMENTS = {"zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning"}
+for _package, _of in (("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss")):
     if importlib.util.find_spec(_package) is not None:
         continue
     if not WANTED or any(_of in name for name in WANTED):
-        print(f"The cases of {_of} need {_package}. Write: ./scripts/rehearsal_env {_of.replace('zero', 'deepspeed').replace('_', '-')}, "
+        print(f"The cases of {_of} need {_package}. Write: ./scripts/rehearsal_env {_ENVIRONMENTS[_of]}, "
               "and have PYTHONPATH lead there.", file=sys.stderr)
     if WANTED and all(_of in name for name in WANTED):
         sys.exit(77)

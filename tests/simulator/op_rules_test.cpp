@@ -48,6 +48,13 @@ BlockValue experts(BlockBuilder& b) {
                .attributes = {.num_experts = 4, .experts_per_token = 2}})[0];
 }
 
+BlockValue loss_with_head(BlockBuilder& b, BlockValue hidden, BlockValue labels, std::int64_t classes) {
+  b.declare("lm_head", "Linear", false);
+  return b.op({.kind = OpKind::LinearCrossEntropy,
+               .inputs = {hidden, labels},
+               .parameters = {b.parameter_of("lm_head", "weight", {classes, b.size(hidden, -1)})}})[0];
+}
+
 // Each kind once, on x [2, 4, 16], an image [2, 4, 8, 8] or heads [2, 4, 2, 8].
 
 std::optional<BlockValue> layer(BlockBuilder& b, OpKind kind) {
@@ -122,6 +129,8 @@ std::optional<BlockValue> elementwise(BlockBuilder& b, OpKind kind) {
       return op(b, kind, {image}, {.length = 1});
     case OpKind::CrossEntropy:
       return b.cross_entropy(x, b.input("ids"), false);
+    case OpKind::LinearCrossEntropy:
+      return loss_with_head(b, x, b.input("ids"), 8);
     default:
       return std::nullopt;
   }
@@ -316,7 +325,7 @@ TEST(OpRules, FlashAttnLossCopiesNoLogits) {
     b.output("loss", b.cross_entropy(b.linear("head", b.input("x"), kClasses), b.input("labels"), false));
     TapedSettings settings;
     settings.rules.implementations.upcast_logits = false;
-    settings.rules.implementations.cross_entropy = CrossEntropyImplementation::FlashAttn;
+    settings.rules.implementations.loss = {.kind = LossKind::FlashAttn};
     settings.rules.compute_capability = capability;
     settings.inputs = {true, false};
     return tape_block(std::move(b), settings);
@@ -328,6 +337,46 @@ TEST(OpRules, FlashAttnLossCopiesNoLogits) {
   EXPECT_EQ(fused.tape.backward_peak, 2 * (2 * nv) + 2 * (4 * kRows) + 2 * 4);
   EXPECT_FALSE(fused.program.refusal.has_value());
   EXPECT_TRUE(taped(0).program.refusal.has_value()) << "A kernel of Triton on a CPU.";
+}
+
+TapedBlock taped_loss_with_head(LossKind loss, Dtype dtype, bool trains_head, std::int64_t rows, std::int64_t classes) {
+  BlockBuilder b = builder({{"x", {rows, kWidth}}, {"labels", {rows}, kLong}});
+  b.output("loss", loss_with_head(b, b.input("x"), b.input("labels"), classes));
+  TapedSettings settings;
+  settings.rules.activation = dtype;
+  settings.rules.implementations.loss = {.kind = loss};
+  settings.inputs = {true, false};
+  settings.parameters = {trains_head};
+  return tape_block(std::move(b), settings);
+}
+
+TEST(OpRules, LigerMakesAllGradientsInTheForward) {
+  // 64 times as many classes as the width: parts of a 64th of the rows, which is a power of two here.
+  constexpr std::int64_t kTokens = 4096;
+  constexpr std::int64_t kClasses = 64 * kWidth;
+  constexpr std::int64_t kPart = kTokens / 64;
+  const std::int64_t hidden = 2 * kTokens * kWidth, weight = 2 * kClasses * kWidth, logits = 2 * kPart * kClasses;
+  const TapedBlock trained = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, true, kTokens, kClasses);
+  // Both gradients, a buffer of logits, an fp32 loss and a mask of each token.
+  EXPECT_EQ(peak_of(trained.tape.forward), hidden + weight + logits + (4 + 1) * kTokens);
+  EXPECT_EQ(trained.saved_bytes(), hidden + weight);
+  // The node hands its tensors on.
+  EXPECT_EQ(trained.tape.backward_peak, hidden + weight + 4 + 1 + 1);
+  // The head of an adapter is frozen.
+  const TapedBlock frozen = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, false, kTokens, kClasses);
+  EXPECT_EQ(peak_of(frozen.tape.forward), hidden + logits + (4 + 1) * kTokens);
+  EXPECT_EQ(frozen.saved_bytes(), hidden);
+  // In fp32 each part makes the weight's gradient before it is added.
+  const TapedBlock wide = taped_loss_with_head(LossKind::Liger, Dtype::Float32, true, kTokens, kClasses);
+  EXPECT_EQ(peak_of(wide.tape.forward), 2 * hidden + 2 * (2 * weight) + 2 * logits + (4 + 1) * kTokens);
+}
+
+TEST(OpRules, LigersProductsAreThreeForAllTokens) {
+  const TapedBlock taped = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, true, 1000, 4096);
+  EXPECT_DOUBLE_EQ(taped.tape.work.front().forward.gemm_flops, 3 * 2.0 * 1000 * 4096 * kWidth);
+  EXPECT_DOUBLE_EQ(taped.tape.work.front().backward.gemm_flops, 0);
+  const TapedBlock frozen = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, false, 1000, 4096);
+  EXPECT_DOUBLE_EQ(frozen.tape.work.front().forward.gemm_flops, 2 * 2.0 * 1000 * 4096 * kWidth);
 }
 
 TEST(OpRules, ShiftedLabelsArePaddedAndASingleRowIsNotCopied) {

@@ -1,0 +1,60 @@
+"""Losses of libraries that are given the hidden states and the head's weight: the library's own function, called as its trainer
+calls it.
+
+Sources: liger_kernel/transformers/model/llama.py (lce_forward) and loss_utils.py of liger-kernel 0.8.5; trl/trainer/sft_trainer.py
+(compute_loss) and utils.py (add_fused_lm_head) of trl 1.16.0.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+
+import torch
+
+from fsdp_plan_runner.expanded_model import Op
+from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
+
+
+def _liger(op: Op, hidden: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    from liger_kernel.transformers.model.loss_utils import LigerForCausalLMLoss
+
+    return LigerForCausalLMLoss(hidden, weight, labels, hidden.shape[-1],
+                                shift_labels=None if op.attributes["shift"] else labels,
+                                final_logit_softcapping=op.attributes["softcap"] or None)
+
+
+class _Decoder:
+    """The parts of a transformers model that add_fused_lm_head asks for."""
+
+    def __init__(self, op: Op, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        text = types.SimpleNamespace(final_logit_softcapping=op.attributes["softcap"] or None)
+        self.config = types.SimpleNamespace(get_text_config=lambda: text)
+        self.base_model = lambda **_: types.SimpleNamespace(last_hidden_state=hidden)
+        self.get_output_embeddings = lambda: types.SimpleNamespace(weight=weight, bias=bias)
+
+    def forward(self) -> None:
+        """What add_fused_lm_head replaces."""
+
+
+def _chunked_nll(op: Op, hidden: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor,
+                 bias: torch.Tensor | None) -> torch.Tensor:
+    from trl.trainer.utils import add_fused_lm_head
+
+    model = _Decoder(op, hidden, weight, bias)
+    add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
+    asked = {"labels": labels} if op.attributes["shift"] else {"shift_labels": labels}
+    outputs = model.forward(**asked, fused_lm_head=True)
+    vars(model).clear()  # It refers to itself by its forward, and to the hidden states.
+    per_token_loss = -outputs.log_probs
+    return per_token_loss.sum() / torch.as_tensor(outputs.label_mask.sum()).clamp(min=1)
+
+
+Loss = Callable[[Op, torch.Tensor, torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
+LOSSES: dict[str, Loss] = {"liger": _liger, "chunked_nll": _chunked_nll}
+
+
+@kernel("linear_cross_entropy")
+def linear_cross_entropy(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    weight, bias = parameters[0], parameters[1] if len(parameters) > 1 else None
+    return LOSSES[context.implementations.loss](op, *inputs, weight, bias)

@@ -1,0 +1,56 @@
+"""Plans that plan_runner_test.py trains with losses of other libraries, whose own functions run (python/fsdp_plan_runner/losses.py).
+They need the packages of ./scripts/rehearsal_env finetuning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plan_cases import BF16, MIXED, Case, checkpointed
+
+TWICE = {"accumulation": 2}
+CLIP = {"optimizer": {"clip_grad_norm": 1.0}}
+# Few bytes beside the loss, so that its moments are the peak.
+PLAIN_SGD = {"optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}}
+
+
+def _plan(loss: str, *parts: dict[str, Any], name: str = "pytorch-fsdp2") -> dict[str, Any]:
+    plan: dict[str, Any] = {"runtime": {"name": name, "implementations": {"loss": loss, "upcast_logits": False}}}
+    for part in parts:
+        plan.update(part)
+    return plan
+
+
+def _cases(loss: str) -> list[Case]:
+    ends = [{"modules": ["model.embed_tokens"]}, {"modules": ["model.layers.{0..1}"], "modules_per_unit": 1}, {"modules": [""]}]
+    return [
+        Case(f"loss_{loss}_mixed_tied", "llama3_2_1b", 4, _plan(loss, MIXED, CLIP), {"batch": 2, "seq": 1024}, layers=2),
+        Case(f"loss_{loss}_bf16", "llama3_1_8b", 8, _plan(loss, BF16, PLAIN_SGD), {"batch": 1, "seq": 2048}, layers=2, units=ends),
+        Case(f"loss_{loss}_rest", "qwen3_8b", 16, _plan(loss, MIXED, PLAIN_SGD), {"batch": 1, "seq": 1000}, layers=2, rank=15),
+        Case(f"loss_{loss}_no_sync", "qwen3_0_6b", 4, _plan(loss, MIXED, TWICE, {"sync_every_micro_batch": False}),
+             {"batch": 1, "seq": 1024}, layers=2),
+        Case(f"loss_{loss}_accumulate", "mistral_7b_v0_3", 2, _plan(loss, BF16, TWICE, PLAIN_SGD), {"batch": 2, "seq": 512}, layers=2,
+             replicate=2, rank=3),
+        # As under LoRA: the head is frozen.
+        Case(f"loss_{loss}_frozen_head", "qwen3_8b", 8, _plan(loss, BF16, PLAIN_SGD), {"batch": 1, "seq": 2048}, layers=2,
+             frozen=["lm_head.*", "model.embed_tokens.*"]),
+        Case(f"loss_{loss}_checkpointed", "qwen2_5_7b", 4,
+             _plan(loss, MIXED, {"activation_checkpointing": checkpointed("full", layers=2)}), {"batch": 1, "seq": 4096}, layers=2),
+        Case(f"loss_{loss}_fp32", "llama3_2_1b", 2, _plan(loss, {"parameter_dtype": "float32"}, PLAIN_SGD), {"batch": 1, "seq": 512},
+             layers=2),
+        Case(f"loss_{loss}_softcap", "gemma2_9b", 8, _plan(loss, MIXED), {"batch": 1, "seq": 512}, layers=2),
+        # accelerate's unit of the final norm and the head, which never runs; tied, the embedding is in it, too.
+        Case(f"loss_{loss}_norm_and_head", "qwen3_8b", 4, _plan(loss, MIXED, TWICE), {"batch": 1, "seq": 1024}, layers=2,
+             units=[*ends[:2], {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, {"modules": [""]}]),
+        Case(f"loss_{loss}_norm_and_tied_head", "llama3_2_1b", 4, _plan(loss, BF16), {"batch": 1, "seq": 1024}, layers=2,
+             units=[ends[1], {"modules": ["model.norm", "model.embed_tokens", "lm_head"], "reshard_after_forward": False},
+                    {"modules": [""]}]),
+        Case(f"loss_{loss}_fsdp1", "qwen3_0_6b", 4, _plan(loss, MIXED, PLAIN_SGD, name="pytorch-fsdp1"), {"batch": 1, "seq": 512},
+             layers=2),
+        Case(f"loss_{loss}_ddp", "llama3_2_1b", 1, _plan(loss, BF16, PLAIN_SGD, name="pytorch-ddp"), {"batch": 1, "seq": 512},
+             layers=2, replicate=2, units=[{"modules": [""]}]),
+        Case(f"loss_{loss}_alone", "qwen3_1_7b", 1, _plan(loss, BF16, TWICE, name="pytorch-ddp"), {"batch": 1, "seq": 1024}, layers=2,
+             units=[{"modules": [""]}]),
+    ]
+
+
+LOSS_CASES = [*_cases("liger"), *_cases("chunked_nll")]
