@@ -66,9 +66,11 @@ constexpr NotModeled kNotModeled[] = {
     {" --tp --tensor-parallel --tensor-parallel-size --pp --pipeline-parallel --pipeline-parallel-size --cp "
      "--context-parallel --ep --expert-parallel --sp ",
      "Only data parallelism is modeled: FSDP2, FSDP1, DDP and ZeRO. See --runtime, --shard and --replicate."},
-    {" --lora --peft --qlora --lora-r --lora-rank --use-peft ",
-     "A shipped model has no adapters. Capture the script that adds them: fsdp-plan capture -o my.model.json -- python "
-     "train.py; docs/how-to/llama-70b-qlora.md does it for QLoRA. --trainable and --freeze choose what is trained."},
+    {" --peft --lora-r --lora-rank --use-peft --lora-alpha --lora-dropout --lora-target-modules ",
+     "Write --lora 16, or --lora r=16,alpha=32,targets=q_proj+v_proj."},
+    {" --qlora --load-in-4bit ",
+     "Capture the script that quantizes the base: fsdp-plan capture -o my.model.json -- python train.py; "
+     "docs/how-to/llama-70b-qlora.md does it. --lora plans adapters on a base that is not quantized."},
     {" --gradient-checkpointing --gradient_checkpointing --grad-checkpointing --recompute --ac ",
      "Write --activation-checkpointing full; left out, it is searched."},
     {" --fp8 --float8 --enable-float8 ", "8-bit floats are not modeled; --precision lists the rest."},

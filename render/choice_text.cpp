@@ -211,6 +211,9 @@ Result<planner::CheckpointChoice> read_as(const planner::ChoiceRow& /*row*/, con
                                           const planner::CheckpointChoice& /*type*/) {
   return planner::parse_checkpoint(text);
 }
+Result<LoraOptions> read_as(const planner::ChoiceRow& row, const std::string& text, const LoraOptions& /*type*/) {
+  return parse_lora(text, place_of(row));
+}
 
 Result<void> read_into(const planner::ChoiceRow& row, std::span<const std::string> texts,
                        std::vector<Dimension>& dimensions) {

@@ -126,6 +126,7 @@ class CodeWriter {
     line("def apply_plan(model):");
     if (!traits_.wraps_units) {
       line(R"(    """Wraps the model, which is on the process's GPU. Call it before the optimizer is made.""")");
+      if (plan_.lora) adapters();
       parameters();
       checkpointing();
       line(plan_.mesh.world_size() == 1 ? "    return model" : fmt::format("    return {}", ddp_call()));
@@ -133,6 +134,7 @@ class CodeWriter {
     }
     if (traits_.has_flat_parameters) {
       line(R"(    """Wraps the model. Call it once in each process, before the optimizer is made.""")");
+      if (plan_.lora) adapters();
       parameters();
       checkpointing();
       flat_options();
@@ -142,6 +144,7 @@ class CodeWriter {
     }
     line(R"(    """Shards the model. Call it once in each process, before the optimizer is made.""")");
     mesh();
+    if (plan_.lora) adapters();
     parameters();
     checkpointing();
     units();
@@ -152,6 +155,11 @@ class CodeWriter {
   }
 
  private:
+  /// The module with the name in a variable: PEFT has the model inside its own.
+  std::string module_named(std::string_view variable) const {
+    return fmt::format("{}.get_submodule({})", plan_.lora ? "model.get_base_model()" : "model", variable);
+  }
+
   void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
 
   void head() {
@@ -176,6 +184,7 @@ class CodeWriter {
                        kept_ops_.empty() ? "" : "CheckpointPolicy, ",
                        kept_ops_.empty() ? "" : ", create_selective_checkpoint_contexts"));
     }
+    if (plan_.lora) line("from peft import LoraConfig, get_peft_model");
     line(kept_ops_.empty() ? "\n" : "");
     for (const std::string& each : kept_ops_) line(each);
   }
@@ -276,8 +285,8 @@ class CodeWriter {
     if (plan_.units.size() == 1) return;
     line("    def wrap(name):");
     line("        parent, _, last = name.rpartition(\".\")");
-    line("        wrapper = FullyShardedDataParallel(model.get_submodule(name), **options)");
-    line("        setattr(model.get_submodule(parent), last, wrapper)\n");
+    line(fmt::format("        wrapper = FullyShardedDataParallel({}, **options)", module_named("name")));
+    line(fmt::format("        setattr({}, last, wrapper)\n", module_named("parent")));
   }
 
   // ---- FSDP2 -------------------------------------------------------------------------------------------------------
@@ -295,7 +304,8 @@ class CodeWriter {
     if (prefetches()) line("    units = []");
     line("");
     line("    def shard(*names, **options):");
-    line("        modules = [model.get_submodule(name) for name in names]");
+    const std::string_view root = plan_.lora ? " if name else model" : "";
+    line(fmt::format("        modules = [{}{} for name in names]", module_named("name"), root));
     line(fmt::format("        fully_shard(modules if len(modules) > 1 else modules[0], mesh=mesh{}{}, **options)",
                      policy.empty() ? "" : ", mp_policy=policy",
                      plan_.cpu_offload ? ", offload_policy=CPUOffloadPolicy()" : ""));
@@ -340,12 +350,17 @@ class CodeWriter {
     line("    ):");
   }
 
+  /// PEFT puts the model into another one, below "base_model.model".
+  void adapters() {
+    line(fmt::format("    model = get_peft_model(model, {}, autocast_adapter_dtype=False)\n", python_of(*plan_.lora)));
+  }
+
   void parameters() {
-    if (!frozen_.modules.empty()) {
+    if (!frozen_.modules.empty() && !plan_.lora) {
       each_of(frozen_.modules);
       line("        model.get_submodule(name).requires_grad_(False)\n");
     }
-    if (!frozen_.parameters.empty()) {
+    if (!frozen_.parameters.empty() && !plan_.lora) {
       each_of(frozen_.parameters);
       line("        model.get_parameter(name).requires_grad_(False)\n");
     }
@@ -375,7 +390,7 @@ class CodeWriter {
     }
     if (names.empty()) return;
     each_of(names);
-    line("        block = model.get_submodule(name)");
+    line(fmt::format("        block = {}", module_named("name")));
     line(fmt::format("        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False{}{})\n",
                      options, plan_.checkpointing.early_stop ? "" : ", early_stop=False"));
   }

@@ -97,7 +97,8 @@ std::string describe_checkpointing(const Checkpointing& checkpointing) {
 /// "bf16 weights, gradients and AdamW states, clip 1".
 std::string describe_numbers(const Plan& plan, const planner::ModelFacts& facts) {
   const std::optional<Dtype> weights = plan.parameter_dtype ? plan.parameter_dtype : facts.weights;
-  const std::string kept = weights ? planner::short_name(*weights) : std::string("checkpoint-dtype");
+  std::string kept = weights ? planner::short_name(*weights) : std::string("checkpoint-dtype");
+  if (plan.lora && facts.weights) kept = fmt::format("{} base, {} adapter", planner::short_name(*facts.weights), kept);
   const bool has_moments = num_moments(plan.optimizer) > 0;
   const bool are_alike = plan.optimizer.states == OptimizerStates::AsParameter && has_moments;
   std::string text = fmt::format("{} weights{}gradients", kept, are_alike ? ", " : " and ");

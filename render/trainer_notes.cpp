@@ -28,18 +28,35 @@ std::string_view place_of(const Plan& plan) {
   return {};
 }
 
-/// "float32", or the number of tensors of each dtype if a checkpoint has several.
-std::string dtype_of_model(const TrainerConfig& config) {
-  // DeepSpeed itself makes the fp32 copy.
-  if (traits_of(config.said.plan).precision == PrecisionRule::MasterCopy)
-    return std::string(name_of(activation_dtype(config.model, config.said.plan)));
-  if (config.said.plan.parameter_dtype) return std::string(name_of(*config.said.plan.parameter_dtype));
+/// The dtypes of the trained parameters, or of the frozen ones, which stay as they were loaded: "bfloat16 and float32".
+std::string dtypes_of(const TrainerConfig& config, bool trained) {
+  const std::optional<Dtype>& chosen = config.said.plan.parameter_dtype;
   std::vector<std::string_view> names;
   for (const Parameter& parameter : config.model.parameters) {
-    const std::string_view name = name_of(parameter.dtype);
+    if (parameter.trainable != trained) continue;
+    const std::string_view name = name_of(trained && chosen ? *chosen : parameter.dtype);
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return fmt::format("{}", fmt::join(names, " and "));
+}
+
+/// "parameters in float32", or "trained parameters in float32, frozen ones in bfloat16".
+std::string dtypes_of_model(const TrainerConfig& config) {
+  // DeepSpeed itself makes the fp32 copy.
+  if (traits_of(config.said.plan).precision == PrecisionRule::MasterCopy)
+    return fmt::format("parameters in {}", name_of(activation_dtype(config.model, config.said.plan)));
+  const std::string trained = dtypes_of(config, true);
+  const std::string frozen = dtypes_of(config, false);
+  if (frozen.empty() || frozen == trained) return fmt::format("parameters in {}", trained);
+  return fmt::format("trained parameters in {}, frozen ones in {}", trained, frozen);
+}
+
+/// How a script adds the adapters. PEFT makes 16-bit ones float32 unless it is told not to.
+std::string words_of_adapters(const TrainerConfig& config) {
+  const bool stay =
+      traits_of(config.said.plan).precision == PrecisionRule::MasterCopy || dtypes_of(config, true) != "float32";
+  return fmt::format("peft.get_peft_model(model, {}{}) before the model is wrapped", python_of(*config.said.plan.lora),
+                     stay ? ", autocast_adapter_dtype=False" : "");
 }
 
 }  // namespace
@@ -91,8 +108,8 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   const bool is_of_accelerate = config.release.trainer == planner::Trainer::Accelerate ||
                                 config.release.trainer == planner::Trainer::Transformers;
-  std::vector<Duty> duties = {{"model", fmt::format("parameters in {}; predicted for a model that is made {}",
-                                                    dtype_of_model(config), place_of(plan))}};
+  std::vector<Duty> duties = {
+      {"model", fmt::format("{}; predicted for a model that is made {}", dtypes_of_model(config), place_of(plan))}};
   if (is_of_accelerate && !traits_of(plan).has_flat_parameters)
     duties.emplace_back("loading", words_of_loading(config));
   if (!plan.trainable.empty()) {
@@ -107,6 +124,7 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
     duties.emplace_back("loss", fmt::format("{} of {}{}", row.title, row.library,
                                             key.empty() ? std::string() : fmt::format(": {}", key)));
   }
+  if (plan.lora) duties.emplace_back("adapters", words_of_adapters(config));
   return duties;
 }
 

@@ -14,6 +14,7 @@
 #include "core/base/units.h"
 #include "core/model/model.h"
 #include "core/model/model_index.h"
+#include "core/plan/lora.h"
 #include "core/plan/mesh.h"
 #include "core/plan/runtime.h"
 
@@ -218,6 +219,7 @@ struct Plan {
   std::vector<Dimension> dimensions;   ///< Sizes of the workload: batch (per rank and micro-batch), seq, ...
   std::vector<std::string> trainable;  ///< Patterns given by the user.
   std::vector<std::string> frozen;
+  std::optional<LoraOptions> lora = {};  ///< Adapters, by which the model is built; everything else is frozen.
 
   Mesh mesh;
   std::vector<Unit> units;               ///< In the order of the fully_shard calls: bottom-up, the root last.

@@ -4,6 +4,7 @@
 
 #include "core/base/name_ranges.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/plan_json_model.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
@@ -211,16 +212,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   writer.member("generator", fmt::format("fsdp-plan@{}", kVersion));
   writer.key("model");
   writer.begin_object();
-  writer.member("name", plan.model);
-  writer.member("file", plan.model_file);
-  writer.member("fingerprint", plan.model_fingerprint);
-  writer.member("recipe", plan.recipe);
-  writer.key("dimensions");
-  writer.begin_object();
-  for (const Dimension& dimension : plan.dimensions) writer.member(dimension.name, dimension.value);
-  writer.end_object();
-  writer.member("trainable", plan.trainable);
-  writer.member("frozen", plan.frozen);
+  write_model_members(writer, plan);
   writer.end_object();
 
   writer.key("mesh");

@@ -15,6 +15,7 @@
 #include "core/plan/framework_traits.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_json.h"
+#include "core/plan/plan_json_model.h"
 #include "core/plan/plan_json_zero.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version_json.h"
@@ -401,39 +402,6 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
   fields.optional_object("quirks",
                          "Behavior of FSDP2 that differs between versions; core/plan/runtime.h has the source of each.",
                          [&](Fields& inner) { quirk_fields(inner, runtime.quirks); });
-}
-
-void read_dimensions(const JsonValue& value, std::vector<Dimension>& dimensions, JsonErrors& errors) {
-  if (!expect_type(value, JsonType::Object, "an object", errors)) return;
-  for (const JsonMember& member : value.members) {
-    Dimension dimension{.name = member.key};
-    read_json(member.value, dimension.value, errors, kNotNegative);
-    dimensions.push_back(std::move(dimension));
-  }
-}
-
-void model_fields(Fields& fields, Plan& plan) {
-  fields.required("name", "Name of the model.", plan.model);
-  fields.required(
-      "file",
-      {"Its spec: a path, relative to this file or to the working directory, or the name of a shipped model.",
-       R"(["qwen3_tts", "models/mine.json"])"},
-      plan.model_file);
-  fields.optional_as(
-      "fingerprint",
-      "Hash of the parameters' names, shapes and ties. A plan for another model is refused. Empty: not "
-      "checked.",
-      R"("type": "string", "pattern": "^([0-9a-f]{16})?$", "default": "")",
-      [&](const JsonValue& value, JsonErrors& errors) { return read_json(value, plan.model_fingerprint, errors); });
-  fields.optional("recipe", "Recipe of the spec; empty: its first.", plan.recipe);
-  fields.optional("trainable", "Patterns of parameter names; when given, everything else is frozen.", plan.trainable);
-  fields.optional("frozen", "Patterns of parameter names that are frozen.", plan.frozen);
-  fields.optional_as(
-      "dimensions",
-      "Sizes of the workload, by the name that the spec gives them: batch (per rank and micro-batch), seq "
-      "and others.",
-      R"("type": "object", "additionalProperties": {"type": "number", "minimum": 0})",
-      [&](const JsonValue& value, JsonErrors& errors) { read_dimensions(value, plan.dimensions, errors); });
 }
 
 void precision_fields(Fields& fields, MixedPrecision& precision) {

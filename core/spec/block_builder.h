@@ -30,6 +30,7 @@
 #include "core/model/model.h"
 #include "core/model/op.h"
 #include "core/model/op_shapes.h"
+#include "core/plan/lora.h"
 
 namespace fsdp {
 
@@ -76,6 +77,7 @@ struct LinearOptions {
   std::string_view class_name = "Linear";
   std::string_view weight_name = "weight";
   std::string_view bias_name = "bias";
+  bool is_output_head = false;  ///< Its results are logits over the vocabulary: no target of PEFT's all-linear.
 };
 
 struct EmbeddingOptions {
@@ -119,6 +121,18 @@ class BlockBuilder {
  public:
   /// `available`: the values of the model that the block may take as inputs, by name.
   BlockBuilder(std::string kind, std::string class_name, std::vector<Value> available = {});
+
+  /// From here on, adds PEFT's adapters to the linear layers that they target. `block_name` is the name of the calling
+  /// module. REQUIRES: the options outlive the builder.
+  void adapt(const LoraOptions& lora, std::string block_name);
+  /// Whether adapters target a layer of this name, relative to the scope. Notes its targets as found.
+  bool is_adapted(std::string_view module, bool is_output_head = false);
+  /// Fails if they name this layer, which PEFT would adapt in another way than a linear one.
+  void refuse_adapters(std::string_view module, std::string_view layer);
+  /// [num targets] Those that a layer of this block has. Empty without adapters.
+  const std::vector<bool>& found_targets() const { return found_targets_; }
+  /// The names that adapters could target, relative to the block.
+  const std::vector<std::string>& linear_names() const { return linear_names_; }
 
   // ---- Modules. Names are relative to the open scope; "" is the scope's own module.
 
@@ -283,6 +297,10 @@ class BlockBuilder {
   BlockValue add_value(std::string name, Shape shape, std::optional<Dtype> dtype, bool broken = false);
   Result<std::vector<Shape>> output_shapes(const OpRequest& request) const;
   bool is_broken(const OpRequest& request) const;
+  BlockValue plain_linear(std::string_view module, BlockValue x, std::int64_t out_features,
+                          const LinearOptions& options);
+  BlockValue adapted_linear(std::string_view module, BlockValue x, std::int64_t out_features,
+                            const LinearOptions& options);
   BlockValue unary(OpKind kind, BlockValue x, const OpAttributes& attributes = {});
   BlockValue binary(OpKind kind, BlockValue a, BlockValue b);
   BlockValue norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width, const NormOptions& options,
@@ -300,6 +318,10 @@ class BlockBuilder {
   std::map<std::string, int, std::less<>> parameter_ids_;
   std::map<std::pair<int, std::string>, int> locals_;  // By module and variable: its current value.
   int current_ = 0;
+  const LoraOptions* lora_ = nullptr;
+  std::string block_name_;
+  std::vector<bool> found_targets_;
+  std::vector<std::string> linear_names_;
 };
 
 }  // namespace fsdp

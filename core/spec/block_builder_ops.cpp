@@ -18,6 +18,14 @@ constexpr double kNormEps = 1e-5;
 
 BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int64_t out_features,
                                 const LinearOptions& options) {
+  if (lora_ == nullptr || !is_adapted(module, options.is_output_head)) {
+    return plain_linear(module, x, out_features, options);
+  }
+  return adapted_linear(module, x, out_features, options);
+}
+
+BlockValue BlockBuilder::plain_linear(std::string_view module, BlockValue x, std::int64_t out_features,
+                                      const LinearOptions& options) {
   make_module(module, options.class_name, true);
   const std::int64_t in = size(x, -1);
   const Shape weight = options.transposed_weight ? Shape{in, out_features} : Shape{out_features, in};
@@ -35,6 +43,7 @@ BlockValue BlockBuilder::embedding(std::string_view module, BlockValue ids, std:
   if (options.padding_idx >= num_embeddings) {
     fail(fmt::format("padding_idx {} is out of range for {} rows.", options.padding_idx, num_embeddings));
   }
+  refuse_adapters(module, "an embedding");
   make_module(module, options.class_name, true);
   const int weight = parameter_of(module, "weight", {num_embeddings, width}, options.fixed);
   return op({.kind = OpKind::Embedding,
@@ -87,6 +96,7 @@ BlockValue BlockBuilder::batch_norm(std::string_view module, BlockValue x, const
 
 BlockValue BlockBuilder::conv(OpKind kind, std::string_view module, BlockValue x, std::int64_t out_channels,
                               const ConvOptions& options, std::string_view default_class) {
+  refuse_adapters(module, "a convolution");
   make_module(module, options.class_name.empty() ? default_class : options.class_name, true);
   const std::int64_t in = size(x, 1);
   if (options.groups < 1 || in % options.groups != 0) {

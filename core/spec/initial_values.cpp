@@ -26,6 +26,7 @@
 #include "core/base/name_pattern.h"
 #include "core/base/object_fields.h"
 #include "core/model/op_shapes.h"
+#include "core/spec/adapters.h"
 
 namespace fsdp {
 
@@ -121,7 +122,7 @@ bool is_even_table(const Shape& shape) {
 }
 
 bool means(const SpecInitialRule& rule, const Parameter& parameter) {
-  return matches(rule.pattern, parameter.name) ||
+  return matches(rule.pattern, name_before_adapters(parameter.name)) ||
          std::any_of(parameter.tied_names.begin(), parameter.tied_names.end(),
                      [&](const std::string& name) { return matches(rule.pattern, name); });
 }

@@ -104,7 +104,7 @@ void bert_mlm_head(BlockBuilder& b, const BlockOptions& options) {
     x = b.activation("transform_act_fn", OpKind::Gelu, x, "GELUActivation");
     x = b.layer_norm("LayerNorm", x, {.eps = norm_eps(b, options)});
   }
-  b.output("logits", b.linear("decoder", x, vocab_size, {.bias = true}));
+  b.output("logits", b.linear("decoder", x, vocab_size, {.bias = true, .is_output_head = true}));
 }
 
 void bert_pretraining_heads(BlockBuilder& b, const BlockOptions& options) {

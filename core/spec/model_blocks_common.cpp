@@ -97,7 +97,8 @@ void linear(BlockBuilder& b, const BlockOptions& options) {
 }
 
 void lm_head(BlockBuilder& b, const BlockOptions& options) {
-  b.output("logits", b.linear("", b.input("hidden"), options.integer("vocab_size"), {.bias = options.flag("bias")}));
+  b.output("logits", b.linear("", b.input("hidden"), options.integer("vocab_size"),
+                              {.bias = options.flag("bias"), .is_output_head = true}));
 }
 
 void cross_entropy(BlockBuilder& b, const BlockOptions& options) {

@@ -36,11 +36,13 @@ std::vector<int> expert_parameters(BlockBuilder& b, const ExpertNames& names, co
   const Shape inward = {intermediate, hidden};
   const Shape outward = {hidden, intermediate};
   std::vector<int> parameters;
+  bool is_target = false;
   const auto list = b.enter("experts", names.experts_class);
   for (std::int64_t e = 0; e < num_experts; ++e) {
     const auto scope = b.enter(std::to_string(e), family + "MLP");
     std::array<int, 3> by_order{};
     for (std::size_t i = 0; i < by_order.size(); ++i) {
+      if (e == 0 && b.is_adapted(names.registered[i])) is_target = true;
       b.declare(names.registered[i], "Linear");
       by_order[i] = b.parameter_of(names.registered[i], "weight", names.registered[i] == names.down ? outward : inward);
     }
@@ -50,6 +52,10 @@ std::vector<int> expert_parameters(BlockBuilder& b, const ExpertNames& names, co
         if (names.registered[i] == role) parameters.push_back(by_order[i]);
       }
     }
+  }
+  if (is_target) {
+    b.fail("Adapters of experts are not predicted.",
+           "Name the layers of attention: targets=q_proj+k_proj+v_proj+o_proj.");
   }
   return parameters;
 }

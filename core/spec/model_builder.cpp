@@ -14,6 +14,7 @@
 #include "core/base/nearest.h"
 #include "core/model/op_shapes.h"
 #include "core/plan/loss_table.h"
+#include "core/spec/adapters.h"
 #include "core/spec/block_builder.h"
 #include "core/spec/block_kinds.h"
 #include "core/spec/captured_model.h"
@@ -82,6 +83,7 @@ class Builder {
   const SpecModule* moved_ = nullptr;               ///< the same if the workload runs it after the root.
   std::int64_t num_value_elements_ = 0;
   std::int64_t num_parameter_elements_ = 0;
+  FoundTargets adapters_;
   Errors errors_;
 };
 
@@ -175,11 +177,14 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
     class_name = entry.kind->class_name(options);
   }
   BlockBuilder builder(entry.kind == nullptr ? "ops" : std::string(entry.kind->name), class_name, available_to(module));
+  // The number of a repetition is no part of a target.
+  if (workload_.lora) builder.adapt(*workload_.lora, module.repeated ? module.name + "0" : module.name);
   if (entry.kind == nullptr) {
     write_plain_ops(builder, module, entry.op_options);
   } else {
     entry.kind->build(builder, options);
   }
+  adapters_.note(builder);
   auto definition = builder.finish();
   if (!definition) {
     Errors errors = std::move(definition).error();
@@ -296,6 +301,14 @@ void Builder::add_fused_head(const SpecEntry& head, const SpecEntry& loss) {
   const BlockValue hidden = builder.input("hidden");
   const BlockValue labels = builder.input("labels");
   const std::string& name = head.spec->name;
+  if (workload_.lora) {
+    builder.adapt(*workload_.lora, "");
+    if (builder.is_adapted(name, true)) {
+      builder.fail("The loss reads the head's weight, and adapters of the head would not run.",
+                   "Name other targets, or plan with --loss pytorch.");
+    }
+    adapters_.note(builder);
+  }
   builder.declare(name, head.spec->class_name.empty() ? "Linear" : head.spec->class_name, false);
   const std::int64_t classes = of_head.integer("vocab_size");
   std::vector<int> parameters = {builder.parameter_of(name, "weight", {classes, builder.size(hidden, -1)})};
@@ -459,6 +472,7 @@ void Builder::set_trainable(const Recipe& recipe) {
   const auto is_fixed = [&](std::size_t parameter) { return tree_.is_fixed(parameter); };
   append(errors_, apply_patterns(spec_.trainable, spec_.frozen, is_fixed, model_));
   append(errors_, apply_patterns(recipe.trainable, recipe.frozen, is_fixed, model_));
+  if (workload_.lora) train_adapters_alone(model_);
   append(errors_, apply_patterns(patterns_of(workload_.trainable, "--trainable"),
                                  patterns_of(workload_.frozen, "--freeze"), is_fixed, model_));
 }
@@ -479,9 +493,12 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
     }
   }
   check_unread();
+  if (workload_.lora) append(errors_, adapters_.check(*workload_.lora, spec_));
+  if (!errors_.empty()) return;
   append(errors_, tree_.tie(spec_.tied));
   append(errors_, tree_.finish(spec_.registration));
   if (errors_.empty()) append(errors_, set_initial_values(spec_.initial_values, model_));
+  if (workload_.lora) start_adapters(model_);
   set_trainable(recipe);
 
   SpecNumber tokens{.text = dimensions.has("seq") ? "batch * seq" : "batch", .where = spec_.file_name};
@@ -491,6 +508,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   model_.tokens_per_step = num_tokens.value_or(0);
   model_.notes.insert(model_.notes.begin(), spec_.notes.begin(), spec_.notes.end());
   model_.notes.insert(model_.notes.end(), recipe.notes.begin(), recipe.notes.end());
+  if (workload_.lora) model_.notes.push_back(note_of_adapters(*workload_.lora, model_));
 }
 
 Result<Model> Builder::run() {
@@ -537,8 +555,11 @@ void apply_implementations(const Implementations& use, Workload& workload) {
 }
 
 Workload workload_of(const Plan& plan) {
-  Workload workload{
-      .recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen};
+  Workload workload{.recipe = plan.recipe,
+                    .dimensions = plan.dimensions,
+                    .trainable = plan.trainable,
+                    .frozen = plan.frozen,
+                    .lora = plan.lora};
   apply_implementations(plan.runtime.implementations, workload);
   return workload;
 }

@@ -7,12 +7,13 @@
 
 #include "core/base/name_pattern.h"
 #include "core/base/nearest.h"
+#include "core/spec/adapters.h"
 
 namespace fsdp {
 namespace {
 
 bool means(const SpecPattern& pattern, const Parameter& parameter) {
-  return matches(pattern.text, parameter.name) ||
+  return matches(pattern.text, parameter.name) || matches(pattern.text, name_before_adapters(parameter.name)) ||
          std::any_of(parameter.tied_names.begin(), parameter.tied_names.end(),
                      [&](const std::string& name) { return matches(pattern.text, name); });
 }

@@ -165,6 +165,7 @@ std::vector<ControlInfo> work_controls() {
   const std::vector<std::int64_t> global_batches = {8, 16, 32, 64, 128, 256, 512, 1024};
   std::vector<std::int64_t> lengths;
   for (std::int64_t length = 128; length <= 131072; length *= 2) lengths.push_back(length);
+  const std::vector<std::string> ranks = {"8", "16", "32", "64"};
   return {
       {PlanChoice::Recipe, "Recipe", kWork, ControlKind::Choice,
        [](const Snapshot& s) { return s.report.plan.recipe; }},
@@ -183,6 +184,13 @@ std::vector<ControlInfo> work_controls() {
                     ? std::string(name_of(*s.report.plan.mixed_precision.reduce_dtype))
                     : "(as computed)";
        }},
+      {PlanChoice::Lora,
+       "LoRA adapters",
+       kWork,
+       ControlKind::Open,
+       [](const Snapshot& s) { return s.report.plan.lora ? to_text(*s.report.plan.lora) : "none"; },
+       {},
+       ranks},
   };
 }
 

@@ -124,6 +124,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   kept.plan.dimensions = kept.model.dimensions;
   kept.plan.trainable = kept.workload.trainable;
   kept.plan.frozen = kept.workload.frozen;
+  kept.plan.lora = kept.workload.lora;
   return kept;
 }
 

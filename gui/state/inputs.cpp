@@ -105,6 +105,7 @@ Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std:
   if (!file.plan.recipe.empty()) inputs.choices.recipe = file.plan.recipe;
   inputs.choices.trainable = file.plan.trainable;
   inputs.choices.frozen = file.plan.frozen;
+  inputs.choices.lora = file.plan.lora;
   FSDP_TRY(const std::vector<Dimension> sizes, own_sizes_of(file.plan, planned.spec));
   for (const Dimension& size : sizes) {
     inputs.choices = with_change(std::move(inputs.choices), planner::size_choice(size.name, size.value));

@@ -45,7 +45,7 @@ constexpr std::size_t kMostSearched = 3;
 
 /// True if two workloads differ at most in sizes.
 bool trains_the_same(const Workload& a, const Workload& b) {
-  return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen &&
+  return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen && a.lora == b.lora &&
          a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits &&
          a.loss_takes_head == b.loss_takes_head;
 }
@@ -203,6 +203,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   Workload asked = request_.workload;
   asked.frozen = workload.frozen;
   asked.loss_takes_head = workload.loss_takes_head;
+  asked.lora = workload.lora;
   for (const Dimension& dimension : workload.dimensions) {
     const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
     if (now != nullptr && now->value == dimension.value) continue;
@@ -339,7 +340,8 @@ RemedyKind kind_of(const Remedy& remedy) {
   }
   const bool is_other_training = change.precision || change.reduce_dtype || change.optimizer ||
                                  change.optimizer_states || change.clip || change.sequence || remedy.samples > 0 ||
-                                 !change.trainable.empty() || !change.frozen.empty() || !change.dimensions.empty();
+                                 !change.trainable.empty() || !change.frozen.empty() || change.lora ||
+                                 !change.dimensions.empty();
   return is_other_training ? RemedyKind::ChangesTraining : RemedyKind::Free;
 }
 

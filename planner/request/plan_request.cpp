@@ -480,6 +480,7 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
   workload.recipe = choices.recipe.value_or("");
   workload.trainable = choices.trainable;
   workload.frozen = choices.frozen;
+  workload.lora = choices.lora;
   if (choices.batch && !choices.global_batch) {
     workload.dimensions.push_back({"batch", static_cast<double>(*choices.batch)});
   }

@@ -371,13 +371,13 @@ const LowerBounds::UnitSums& LowerBounds::unit_bytes(const Family& family, const
 LowerBounds::UnitSums LowerBounds::make_unit_bytes(const Family& family, const Layout& layout) const {
   const bool has_copies = layout.flat == FlatParameters::None || layout.mesh.dp_shard() > 1;
   const auto unsharded_bytes = [&](const ShardedUnit& unit) {
-    return has_copies ? bytes_of(unit.full_elements, unit.param_dtype) : 0;
+    return has_copies ? layout.mesh.dp_shard() * unit.gather_shard_bytes.count() : 0;
   };
   UnitSums sums;
   if (search_traits(base_).has_bound_of_order && !has_passes(*index_->model)) set_fsdp2_bytes(layout, sums);
   double optimizer = set_optimizer_bytes(layout, sums);
   for (const ShardedUnit& unit : layout.units) {
-    sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
+    sums.states += simulator::shard_bytes(layout, unit).count();
     sums.gradients += bytes_of(unit.reduced_shard_elements, unit.original_dtype);
     if (unit.is_root) sums.root = unsharded_bytes(unit);
   }

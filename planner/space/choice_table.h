@@ -26,7 +26,7 @@ using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vect
 using ChoiceMember =
     MemberOf<int, std::string, Bytes, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t, Precision,
              Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping, fsdp::Initialization,
-             Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync>;
+             Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync, LoraOptions>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -145,6 +145,9 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "",
      "Freeze the parameters that match",
      {.repeatable = true, .many = true}},
+    {PlanChoice::Lora, &PlanChoices::lora, "--lora", "ADAPTERS", "",
+     "Train PEFT's LoRA adapters alone: their rank, or r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05 (default: all "
+     "linear layers but the head)"},
     {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32",
      "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce"},
     {PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16",

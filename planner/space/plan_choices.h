@@ -72,6 +72,7 @@ enum class PlanChoice : std::uint8_t {
   SetDimension,
   Trainable,
   Freeze,
+  Lora,
   Precision,
   ReduceDtype,
   OptimizerName,
@@ -158,6 +159,7 @@ struct PlanChoices {
   std::vector<Dimension> dimensions = {};         ///< The model's other sizes, as the user gave them.
   std::vector<std::string> trainable = {};        ///< Patterns of parameter names.
   std::vector<std::string> frozen = {};
+  std::optional<LoraOptions> lora = {};  ///< Adapters.
   std::optional<Precision> precision = {};
   std::optional<Dtype> reduce_dtype = {};
   std::optional<OptimizerKind> optimizer = {};

@@ -297,6 +297,7 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
   if (plan.accumulation > 1 && !plan.sync_every_micro_batch && traits_of(plan).chooses_gradient_sync)
     parts.emplace_back("gradients reduced once a step");
   parts.push_back(precision_of(plan, facts));
+  if (plan.lora) parts.push_back(sentence_of(*plan.lora));
   parts.push_back(optimizer_of(plan));
   if (!plan.runtime.allocator_settings.empty()) parts.push_back(plan.runtime.allocator_settings);
   return fmt::format("{}", fmt::join(parts, ", "));

@@ -7,11 +7,16 @@
 // the model itself if the class has no such name, as in other libraries. If a class of transformers has the prefix
 // without such an attribute (T5, or LlamaModel by itself), accelerate finds no norm.
 //
+// PEFT puts a model with adapters into two others, and forwards attributes to it. The inner one of them calls the whole
+// model "model", so that for base_model_prefix "model" accelerate searches its children, and finds no norm; for
+// "transformer" (GPT-2) it finds the base model.
+//
 // get_input_embeddings and get_output_embeddings, which only classes of transformers have, return the embedding and the
 // head.
 //
 // Sources: accelerate 1.15.0, utils/fsdp_utils.py (_find_final_norm, fsdp2_prepare_model); transformers 5.24.0,
-// modeling_utils.py (EmbeddingAccessMixin), models/*/modeling_*.py (base_model_prefix, _input_embed_layer).
+// modeling_utils.py (EmbeddingAccessMixin), models/*/modeling_*.py (base_model_prefix, _input_embed_layer); PEFT
+// 0.21.2, peft_model.py and tuners/tuners_utils.py (__getattr__).
 
 #include "planner/trainers/accelerate_ends.h"
 
@@ -19,12 +24,17 @@
 #include <array>
 #include <string_view>
 
+#include "core/spec/adapters.h"
+
 namespace fsdp::planner {
 
 namespace {
 
 constexpr std::array<std::string_view, 4> kEmbeddings = {"embed_tokens", "wte", "word_embeddings", "shared"};
 constexpr std::array<std::string_view, 3> kHeads = {"lm_head", "proj_out", "cls.predictions.decoder"};
+
+/// The place of a model that a captured script has given adapters.
+constexpr std::string_view kInPeft = "base_model.model.";
 
 std::string_view last_part(std::string_view name) {
   return name.substr(name.rfind('.') + 1);  // npos + 1 is 0.
@@ -35,6 +45,11 @@ bool is_of_transformers(std::string_view class_name) {
   const std::size_t at = class_name.find("For");
   const bool is_for_something = at != std::string_view::npos && at > 0 && at + 3 < class_name.size();
   return is_for_something || (class_name.ends_with("Model") && class_name.size() > 5);
+}
+
+bool has_adapters(const Model& model) {
+  return std::any_of(model.parameters.begin(), model.parameters.end(),
+                     [](const Parameter& parameter) { return is_of_adapter(parameter.name); });
 }
 
 const Module* base_model_of(const Model& model) {
@@ -49,7 +64,7 @@ const Module* base_model_of(const Model& model) {
 std::string final_norm_of(const Model& model) {
   const Module* base = base_model_of(model);
   std::string norm;
-  if (base == nullptr) return norm;
+  if (base == nullptr || (base->name == "model" && has_adapters(model))) return norm;
   for (const int child : base->children) {
     const Module& module = model.modules[child];
     if (module.class_name.find("Norm") != std::string::npos) norm = module.name;
@@ -70,7 +85,9 @@ std::string embedding_of(const Model& model) {
 
 std::string head_of(const Model& model) {
   for (const Module& module : model.modules) {
-    if (std::find(kHeads.begin(), kHeads.end(), module.name) != kHeads.end()) return module.name;
+    std::string_view name = module.name;
+    if (name.starts_with(kInPeft)) name.remove_prefix(kInPeft.size());
+    if (std::find(kHeads.begin(), kHeads.end(), name) != kHeads.end()) return module.name;
   }
   return {};
 }

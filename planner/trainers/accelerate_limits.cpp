@@ -440,6 +440,20 @@ std::optional<Error> other_code(const Plan& plan, const Model&) {
   return Error{"/runtime/flavor", "The plan is for torchtitan's model code.", "Plan with --flavor transformers."};
 }
 
+/// Up to 1.12 the whole model becomes float32 after it is sharded, its frozen parameters, too (accelerate#3848).
+std::optional<Error> frozen_upcast(const Plan& plan, const Model& model) {
+  if (!plan.mixed_precision.param_dtype) return std::nullopt;
+  for (const Parameter& parameter : model.parameters) {
+    const bool grows = !parameter.trainable && is_floating_point(parameter.dtype) && parameter.dtype != Dtype::Float32;
+    if (!grows) continue;
+    return Error{"/mixed_precision",
+                 fmt::format("accelerate 1.12 converts frozen parameters to float32 as well; \"{}\" is {}.",
+                             parameter.name, name_of(parameter.dtype)),
+                 "Use accelerate 1.13 or later, which converts trained ones alone; or plan with --precision bf16."};
+  }
+  return std::nullopt;
+}
+
 std::optional<Error> gradient_sync(const Plan& plan, const Model&) {
   if (plan.accumulation == 1 || !plan.sync_every_micro_batch) return std::nullopt;
   return Error{"/sync_every_micro_batch",
@@ -542,7 +556,7 @@ constexpr Limit kLimitsOfAccelerate[] = {
 };
 /// The same for releases before units of the ends.
 constexpr Limit kLimitsOfAccelerateWithoutEnds[] = {
-    kLimitsOfAccelerate[0], {other_units, wrap_by_class}, {other_reshard, reshard_alike},
+    kLimitsOfAccelerate[0], {other_units, wrap_by_class}, {other_reshard, reshard_alike}, {frozen_upcast, nullptr},
     kLimitsOfAccelerate[4], kLimitsOfAccelerate[5],       kLimitsOfAccelerate[6],
 };
 constexpr Limit kLimitsOfTransformersLoop[] = {

@@ -13,8 +13,9 @@
 // If a unit lies inside the block, FSDP2's post-backward hook, which is a node, separately sums the gradients of its
 // ops for an argument of its module, and passes the sum on after the unit has been reduced.
 //
-// Full checkpointing keeps only the inputs of the call. Before the backward, it runs the forward again, up to the last
-// saved tensor. Selective checkpointing also keeps the outputs of some ops and does not run them again; the end of the
+// Full checkpointing keeps only the inputs of the call. The first node of the backward that unpacks a saved tensor runs
+// the forward again, up to the last saved tensor; nodes before it, such as that of a product with a number, have run
+// already. Selective checkpointing also keeps the outputs of some ops and does not run them again; the end of the
 // backward frees the kept outputs of ops after that point. For attention that is the result of the fused call: the
 // calls around it (copies of K and V, padding, casts) run again, and so does written-out attention.
 //
@@ -46,10 +47,12 @@ Tape TapeRecorder::record() {
   tape_.forward_of_op.resize(block_.ops.size());
   tape_.backward_of_op.resize(block_.ops.size());
   tape_.recomputed.assign(block_.ops.size(), false);
+  num_late_nodes_ = program_.kernels.size();
   if (!is_checkpointed()) {
     forward();
   } else {
     checkpointed_forward();
+    run_early_nodes();
     recompute();
   }
   backward();

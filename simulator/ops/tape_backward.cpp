@@ -8,15 +8,52 @@
 
 namespace fsdp::simulator {
 
-void TapeRecorder::backward() {
-  events_ = &tape_.backward;
-  in_backward_ = true;
+// What the backward needs before its first node runs.
+void TapeRecorder::begin_backward() {
   tape_.input_grad_strides.resize(static_cast<std::size_t>(block_.num_inputs));
   is_handed_out_.assign(static_cast<std::size_t>(block_.num_inputs), false);
   inside_ = std::max(inside_, std::int64_t{0});
   grad_of_slot_.assign(program_.slots.size(), Grad{});
   find_hooks();
   for (std::size_t o = 0; o < block_.outputs.size(); ++o) seed(static_cast<int>(o));
+}
+
+// One before the last kernel whose node unpacks a saved tensor: those after it run before the recomputation, which the
+// first unpacking starts. All kernels if a node before it passes a gradient to another call or to a hook.
+std::size_t TapeRecorder::begin_of_early_nodes() const {
+  const std::size_t all = program_.kernels.size();
+  const auto is_of_others = [&](int slot) { return slot < block_.num_inputs || is_parameter(slot); };
+  for (const int value : block_.outputs) {
+    if (is_of_others(program_.value_slot[value])) return all;
+  }
+  for (std::size_t k = all; k-- > 0 && context_.hooks.empty();) {
+    const Kernel& kernel = program_.kernels[k];
+    if (!flow_.active[k]) continue;
+    const auto unpacks = [&](const SavedSlot& saved) { return is_saved(kernel, saved); };
+    if (std::any_of(kernel.saved.begin(), kernel.saved.end(), unpacks)) return k + 1;
+    if (std::any_of(kernel.inputs.begin(), kernel.inputs.end(),
+                    [&](const KernelInput& i) { return is_of_others(i.slot); }))
+      break;
+  }
+  return all;
+}
+
+void TapeRecorder::run_early_nodes() {
+  events_ = &tape_.recompute;
+  in_backward_ = true;
+  inside_ = tape_.kept_bytes;
+  num_late_nodes_ = begin_of_early_nodes();
+  if (num_late_nodes_ == program_.kernels.size()) return;
+  begin_backward();
+  for (std::size_t k = program_.kernels.size(); k-- > num_late_nodes_;) {
+    if (flow_.active[k]) run_backward(program_.kernels[k]);
+  }
+}
+
+void TapeRecorder::backward() {
+  events_ = &tape_.backward;
+  in_backward_ = true;
+  if (num_late_nodes_ == program_.kernels.size()) begin_backward();
   int first_active = -1;
   for (std::size_t k = 0; k < program_.kernels.size() && first_active < 0; ++k) {
     if (flow_.active[k]) first_active = program_.kernels[k].op;
@@ -27,6 +64,7 @@ void TapeRecorder::backward() {
     Tape::Range& range = tape_.backward_of_op[o];
     if (has_begun) range.first = static_cast<std::int32_t>(events_->size());
     for (; k > 0 && program_.kernels[k - 1].op == o; --k) {
+      if (k > num_late_nodes_) continue;
       has_begun = has_begun || flow_.active[k - 1];
       if (flow_.active[k - 1]) run_backward(program_.kernels[k - 1]);
     }

@@ -142,12 +142,11 @@ void TapeRecorder::recompute() {
   // A run that stops early still holds the tensors that it would have used.
   count_uses(program_.kernels.size());
   count_saves();
-  inside_ = tape_.kept_bytes;
   tape_.recompute_of_op.resize(block_.ops.size());
   std::size_t k = 0;
   for (std::size_t o = 0; o < block_.ops.size(); ++o) {
     Tape::Range& range = tape_.recompute_of_op[o];
-    range.first = static_cast<std::int32_t>(events_->size());
+    range.first = o == 0 ? 0 : static_cast<std::int32_t>(events_->size());
     bool is_spared = false;  // The result of the expensive call was kept: only the calls around it run.
     for (; k < end && program_.kernels[k].op == static_cast<int>(o); ++k) {
       const bool exists =

@@ -95,6 +95,9 @@ class TapeRecorder {
 
   // Backward (tape_backward.cpp).
   void backward();
+  void begin_backward();
+  std::size_t begin_of_early_nodes() const;
+  void run_early_nodes();
   void seed(int output);
   void run_backward(const Kernel& kernel);
   void use_for_all_gradients(const Kernel& kernel);
@@ -150,6 +153,7 @@ class TapeRecorder {
   std::vector<Grad> grad_of_slot_;
   std::vector<GradStorage> grads_;
   std::vector<bool> is_handed_out_;  // [num inputs] True if a gradient of it was passed out.
+  std::size_t num_late_nodes_ = 0;   // Kernels whose nodes do not run before the recomputation.
   std::int64_t inside_ = 0;
   bool checkpointing_ = false;
   bool recomputing_ = false;

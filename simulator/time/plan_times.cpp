@@ -125,6 +125,15 @@ CollectiveCost cost_among_neighbors(std::int64_t ranks, const MeshCosts& mesh, c
 
 }  // namespace
 
+Bytes shard_bytes(const Layout& layout, const ShardedUnit& unit) {
+  if (layout.has_flat_units()) return size_of(unit.original_dtype) * unit.shard_elements;
+  Bytes bytes;
+  for (const ShardedParameter& parameter : unit.parameters) {
+    bytes += size_of(layout.parameter_dtype[parameter.parameter]) * parameter.shard_elements;
+  }
+  return bytes;
+}
+
 RankGroup ranks_of_node(const Cluster& cluster) {
   return cluster.gpus_per_node > 1 ? ranks_along(MeshAxis::DpShard, cluster.gpus_per_node) : RankGroup{};
 }
@@ -144,7 +153,7 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
     const Bytes full = unit.gather_shard_bytes * layout.mesh.dp_shard();
     const Bytes reduce_input = size_of(unit.reduce_dtype) * unit.reduced_full_elements;
     const double gradients = static_cast<double>((size_of(unit.param_dtype) * unit.reduced_true_elements).count());
-    const double original = static_cast<double>((size_of(unit.original_dtype) * unit.shard_elements).count());
+    const double original = static_cast<double>(shard_bytes(layout, unit).count());
     t.copy_in = over(original + gathered, costs.memory);
     const Seconds from_host = plan.cpu_offload ? over(original, cluster.host_link.bandwidth.value) : Seconds(0);
     t.copy_in += from_host;

@@ -43,6 +43,9 @@ std::vector<BucketTimes> bucket_times(const std::vector<GradientBucket>& buckets
                                       const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                                       const Cluster& cluster, const ComputeCosts& costs);
 
+/// Bytes of a rank's shards of a unit. Frozen parameters may have another dtype than trained ones.
+Bytes shard_bytes(const Layout& layout, const ShardedUnit& unit);
+
 /// The GPUs of one node, empty if it has one, and those of the same place in each node. REQUIRES: several nodes of all
 /// their GPUs.
 RankGroup ranks_of_node(const Cluster& cluster);

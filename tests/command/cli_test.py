@@ -250,7 +250,7 @@ def test_help_names_only_options_of_the_command(tester):
             tester.check(code == 0 and word not in options, f"The help of {command} says \"{word}\".")
     tester.check(tester.run("help")[1] == tester.run("--help")[1], "fsdp-plan help is not --help.")
     tester.check(tester.run("help replay")[1] == tester.run("replay --help")[1], "fsdp-plan help replay.")
-    for option in ("--tp 2", "--lora 8", "--zero 3", "--compile", "--events timeline.json"):
+    for option in ("--tp 2", "--peft 8", "--zero 3", "--compile", "--events timeline.json"):
         code, _, err = tester.run(f"{HEADLINE} {option}")
         tester.check(code == 2 and "Did you mean" not in err and "error:" in err, f"{option}: {err}")
         compiles = option == "--compile"

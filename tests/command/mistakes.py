@@ -55,7 +55,7 @@ qwen3_tts --cluster dgx_z100
 qwen3_tts --cluster empty.json --gpu T4
 qwen3_tts --gpus 4 --mem 16G --intra-link pci --network token-ring --nic-bandwidth 400Gbps
 qwen3_tts --gpuss 4 --memm 16G --wrp root
-qwen3_tts --gpus 4 --mem 16G --tp 2 --lora 8 --fp8 --deepspeed ds.json
+qwen3_tts --gpus 4 --mem 16G --tp 2 --peft 8 --fp8 --deepspeed ds.json
 qwen3_tts --gpus 4 --mem 16G --seq k --host-mem 64
 qwen3_tts --mem --gpus 4
 qwen3_tts --gpus

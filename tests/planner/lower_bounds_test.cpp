@@ -59,6 +59,22 @@ TEST(LowerBounds, ShardedStatesAndGradientsCountOnce) {
   EXPECT_LT(needs.predicted - needs.bound, 2 * one_of_them);
 }
 
+// Adapters in fp32 on a frozen base in bf16: counted in fp32, the base alone would take more than the whole plan.
+TEST(LowerBounds, FrozenParametersCountInTheirOwnDtype) {
+  Case c = deep_case();
+  c.spec.dtype = Dtype::BFloat16;
+  c.workload.lora = LoraOptions{.r = 4};
+  c.space.base.lora = c.workload.lora;
+  c.space.base.parameter_dtype = Dtype::Float32;
+  c.space.base.mixed_precision.param_dtype = Dtype::BFloat16;
+  Engine engine(c);
+  for (const Priced& point : price_all(engine)) {
+    const std::int64_t bound = engine.cost.bound(point.box, static_cast<int>(CostLevel::Sums)).memory;
+    EXPECT_LE(bound, point.needed);
+    EXPECT_GT(bound, num_parameters(c) * 2 / kGpus);
+  }
+}
+
 // Only what a foreach step makes beside the moments sets the two apart.
 TEST(LowerBounds, RootsOfSecondMomentsCountIfMadeAtOnce) {
   Case c = deep_case();

@@ -52,6 +52,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::SetDimension, {"clip_seconds=7.5", "width=32"}},
     {PlanChoice::Trainable, {"*.weight", "lm_head.*"}},
     {PlanChoice::Freeze, {"it's"}},
+    {PlanChoice::Lora, {"r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05"}},
     {PlanChoice::Precision, {"fp16-mixed"}},
     {PlanChoice::ReduceDtype, {"bfloat16"}},
     {PlanChoice::OptimizerName, {"sgd"}},

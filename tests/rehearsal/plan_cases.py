@@ -28,6 +28,7 @@ class Case:
     units: list[dict[str, Any]] | None = None  # Without: one for each block, and the root.
     recipe: str = ""
     frozen: list[str] = field(default_factory=list)
+    lora: str = ""  # As --lora reads it.
     inputs: dict[str, str] = field(default_factory=dict)  # Dtypes of inputs that are not the activations'.
     gpu: str = "H100 SXM"
     nodes: int = 1
@@ -69,6 +70,13 @@ def shrink(spec: dict[str, Any], layers: int | None) -> dict[str, Any]:
     return spec
 
 
+def lora_key(text: str) -> dict[str, Any]:
+    """The plan file's key for "r=16,alpha=32,targets=q_proj+v_proj"."""
+    given = dict(part.split("=") for part in text.split(","))
+    targets = {"targets": given.pop("targets").split("+")} if "targets" in given else {}
+    return {name: int(value) if name == "r" else float(value) for name, value in given.items()} | targets
+
+
 def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes the case's spec and plan; returns their files."""
     spec = shrink(json.loads((library / f"{case.model}.json").read_text(encoding="utf-8")), case.layers)
@@ -80,7 +88,7 @@ def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple
     plan = {
         "format_version": "1.0",
         "model": {"name": spec["name"], "file": str(spec_file), "recipe": case.recipe, "dimensions": case.dimensions,
-                  "frozen": case.frozen},
+                  "frozen": case.frozen, **({"lora": lora_key(case.lora)} if case.lora else {})},
         "mesh": {"replicate": case.replicate, "shard": case.shard},
         "units": case.unit_rows(),
         **case.plan,

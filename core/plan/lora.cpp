@@ -1,0 +1,117 @@
+#include "core/plan/lora.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "core/base/nearest.h"
+#include "core/base/parse_units.h"
+#include "core/base/split.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kKeys = {"r", "alpha", "targets", "dropout"};
+constexpr std::string_view kForm = "Write it as r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05, or just 16.";
+
+void read_key(std::string_view key, std::string_view value, std::string_view where, LoraOptions& lora, Errors& errors) {
+  const auto fail = [&](std::string_view allowed) {
+    errors.push_back(
+        {std::string(where), fmt::format("\"{}={}\" is not {}.", key, value, allowed), std::string(kForm)});
+  };
+  if (key == "targets") {
+    lora.targets.clear();
+    for (const std::string_view target : split(value, '+')) lora.targets.emplace_back(target);
+  } else if (key == "r") {
+    const auto r = parse_integer(value);
+    if (!r) return fail("a whole number");
+    lora.r = *r;
+  } else {
+    const auto number = parse_number(value);
+    if (!number) return fail("a number");
+    (key == "alpha" ? lora.alpha : lora.dropout) = *number;
+  }
+}
+
+bool has_number(std::string_view target) {
+  const std::vector<std::string_view> parts = split(target, '.');
+  return std::any_of(parts.begin(), parts.end(), [](std::string_view part) { return parse_integer(part).has_value(); });
+}
+
+}  // namespace
+
+bool targets_all(const LoraOptions& lora) {
+  return lora.targets.size() == 1 && lora.targets.front() == kAllLinear;
+}
+
+Errors check_lora(const LoraOptions& lora, std::string_view where) {
+  Errors errors;
+  const auto fail = [&](std::string what, std::string hint = {}) {
+    errors.push_back({std::string(where), std::move(what), std::move(hint)});
+  };
+  if (lora.r < 1 || lora.r > kLargestRank) fail(fmt::format("The rank r is {}.", lora.r), "It is at least 1.");
+  if (!(lora.alpha > 0)) fail(fmt::format("alpha is {}.", lora.alpha), "It is above 0.");
+  if (!(lora.dropout >= 0 && lora.dropout < 1)) {
+    fail(fmt::format("dropout is {}.", lora.dropout), "It is a probability below 1, such as 0.05.");
+  }
+  if (lora.targets.empty()) fail("There are no targets.", "Name linear layers, or write all-linear.");
+  for (const std::string& target : lora.targets) {
+    if (target.empty()) {
+      fail("A target has no name.", "Write targets=q_proj+v_proj.");
+    } else if (target == kAllLinear && lora.targets.size() > 1) {
+      fail("all-linear is one of several targets.", "Leave the others out.");
+    } else if (has_number(target)) {
+      fail(fmt::format("The target \"{}\" names one of several equal blocks.", target),
+           "Adapters are predicted in all blocks of a row: leave the number out.");
+    }
+  }
+  return errors;
+}
+
+Result<LoraOptions> parse_lora(std::string_view text, std::string_view where) {
+  LoraOptions lora;
+  Errors errors;
+  if (const auto r = parse_integer(text)) {
+    lora.r = *r;
+  } else {
+    for (const std::string_view part : split(text, ',')) {
+      const std::size_t equals = std::min(part.find('='), part.size());
+      const std::string_view key = part.substr(0, equals);
+      if (equals == part.size()) {
+        errors.push_back(
+            {std::string(where), fmt::format("\"{}\" is not a key and a value.", part), std::string(kForm)});
+      } else if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
+        errors.push_back({std::string(where), fmt::format("Unknown key \"{}\".", key), suggest_name(key, kKeys)});
+      } else {
+        read_key(key, part.substr(equals + 1), where, lora, errors);
+      }
+    }
+  }
+  if (errors.empty()) errors = check_lora(lora, where);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return lora;
+}
+
+std::string to_text(const LoraOptions& lora) {
+  return fmt::format("r={},alpha={},targets={},dropout={}", lora.r, lora.alpha, fmt::join(lora.targets, "+"),
+                     lora.dropout);
+}
+
+std::string sentence_of(const LoraOptions& lora) {
+  const std::vector<std::string_view> targets(lora.targets.begin(), lora.targets.end());
+  return fmt::format("LoRA r={} on {}", lora.r, targets_all(lora) ? "all linear layers" : join_names(targets));
+}
+
+std::string python_of(const LoraOptions& lora) {
+  std::string targets = fmt::format("\"{}\"", kAllLinear);
+  if (!targets_all(lora)) targets = fmt::format("[\"{}\"]", fmt::join(lora.targets, "\", \""));
+  std::string text = fmt::format("LoraConfig(r={}, lora_alpha={}, target_modules={}", lora.r, lora.alpha, targets);
+  if (lora.dropout > 0) text += fmt::format(", lora_dropout={}", lora.dropout);
+  return text + ")";
+}
+
+}  // namespace fsdp

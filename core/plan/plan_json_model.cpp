@@ -1,0 +1,88 @@
+#include "core/plan/plan_json_model.h"
+
+#include <string>
+#include <utility>
+
+namespace fsdp {
+
+namespace {
+
+void read_dimensions(const JsonValue& value, std::vector<Dimension>& dimensions, JsonErrors& errors) {
+  if (!expect_type(value, JsonType::Object, "an object", errors)) return;
+  for (const JsonMember& member : value.members) {
+    Dimension dimension{.name = member.key};
+    read_json(member.value, dimension.value, errors, RealRange{0, std::numeric_limits<double>::max()});
+    dimensions.push_back(std::move(dimension));
+  }
+}
+
+void lora_fields(Fields& fields, LoraOptions& lora) {
+  fields.optional("r", "Rank of the adapters.", lora.r, IntegerRange{1, kLargestRank});
+  fields.optional("alpha", "lora_alpha: their output is multiplied by alpha / r.", lora.alpha, RealRange{0, 1e9});
+  fields.optional("dropout", "lora_dropout: dropout on the input of the adapters.", lora.dropout, RealRange{0, 1});
+  fields.optional("targets",
+                  "target_modules: linear layers, by the ends of their names; all-linear alone: all but the "
+                  "output head.",
+                  lora.targets);
+  ObjectReader* object = fields.object();
+  if (object == nullptr) return;
+  for (const Error& error : check_lora(lora, {})) object->fail("targets", error.what, error.hint);
+}
+
+}  // namespace
+
+void model_fields(Fields& fields, Plan& plan) {
+  fields.required("name", "Name of the model.", plan.model);
+  fields.required(
+      "file",
+      {"Its spec: a path, relative to this file or to the working directory, or the name of a shipped model.",
+       R"(["qwen3_tts", "models/mine.json"])"},
+      plan.model_file);
+  fields.optional_as(
+      "fingerprint",
+      "Hash of the parameters' names, shapes and ties. A plan for another model is refused. Empty: not "
+      "checked.",
+      R"("type": "string", "pattern": "^([0-9a-f]{16})?$", "default": "")",
+      [&](const JsonValue& value, JsonErrors& errors) { return read_json(value, plan.model_fingerprint, errors); });
+  fields.optional("recipe", "Recipe of the spec; empty: its first.", plan.recipe);
+  fields.optional("trainable", "Patterns of parameter names; when given, everything else is frozen.", plan.trainable);
+  fields.optional("frozen", "Patterns of parameter names that are frozen.", plan.frozen);
+  LoraOptions lora;
+  bool has_lora = false;
+  fields.optional_object("lora",
+                         "Adapters of PEFT, peft.LoraConfig: everything else is frozen before the patterns above.",
+                         [&](Fields& inner) {
+                           has_lora = true;
+                           lora_fields(inner, lora);
+                         });
+  if (has_lora && fields.object() != nullptr) plan.lora = std::move(lora);
+  fields.optional_as(
+      "dimensions",
+      "Sizes of the workload, by the name that the spec gives them: batch (per rank and micro-batch), seq "
+      "and others.",
+      R"("type": "object", "additionalProperties": {"type": "number", "minimum": 0})",
+      [&](const JsonValue& value, JsonErrors& errors) { read_dimensions(value, plan.dimensions, errors); });
+}
+
+void write_model_members(JsonWriter& writer, const Plan& plan) {
+  writer.member("name", plan.model);
+  writer.member("file", plan.model_file);
+  writer.member("fingerprint", plan.model_fingerprint);
+  writer.member("recipe", plan.recipe);
+  writer.key("dimensions");
+  writer.begin_object();
+  for (const Dimension& dimension : plan.dimensions) writer.member(dimension.name, dimension.value);
+  writer.end_object();
+  writer.member("trainable", plan.trainable);
+  writer.member("frozen", plan.frozen);
+  if (!plan.lora) return;
+  writer.key("lora");
+  writer.begin_object();
+  writer.member("r", plan.lora->r);
+  writer.member("alpha", plan.lora->alpha);
+  writer.member("dropout", plan.lora->dropout);
+  writer.member("targets", plan.lora->targets);
+  writer.end_object();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,97 @@
+// The linear layers that PEFT wraps for LoRA:
+//
+//   q_proj                       lora.Linear, with the name of the layer that it wraps
+//   q_proj.base_layer            the layer itself, frozen
+//   q_proj.lora_dropout.default  Dropout, or Identity without dropout
+//   q_proj.lora_A.default        Linear [r, in], without a bias
+//   q_proj.lora_B.default        Linear [out, r], without a bias
+//
+// and its forward is, in this order of calls:
+//
+//   result = base_layer(x)
+//   x = x.to(lora_A.weight.dtype)
+//   result = result + lora_B(lora_A(dropout(x))) * scaling
+//   return result.to(its dtype before)
+//
+// Both casts return their input if param_dtype or the plan's parameter_dtype gives all weights one dtype, as a plan
+// does.
+//
+// Sources: peft/tuners/lora/layer.py (LoraLayer.__init__ and update_layer: the order of registration; Linear.forward),
+// peft/tuners/tuners_utils.py (check_target_module_exists, _maybe_include_all_linear_layers), PEFT 0.21.2.
+// Not modeled: adapters of embeddings, convolutions, experts and torch.nn.MultiheadAttention, several adapters, DoRA,
+// rsLoRA's other scaling (its memory is the same), layers_to_transform.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/spec/block_builder.h"
+
+namespace fsdp {
+
+namespace {
+
+bool is_named(std::string_view name, std::string_view target) {
+  if (!name.ends_with(target)) return false;
+  return name.size() == target.size() || name[name.size() - target.size() - 1] == '.';
+}
+
+}  // namespace
+
+void BlockBuilder::adapt(const LoraOptions& lora, std::string block_name) {
+  lora_ = &lora;
+  block_name_ = std::move(block_name);
+  found_targets_.assign(lora.targets.size(), false);
+}
+
+bool BlockBuilder::is_adapted(std::string_view module, bool is_output_head) {
+  if (lora_ == nullptr) return false;
+  const std::string below = full_name(module);
+  const std::string name = below.empty() || block_name_.empty() ? block_name_ + below : block_name_ + "." + below;
+  if (std::find(linear_names_.begin(), linear_names_.end(), name) == linear_names_.end()) linear_names_.push_back(name);
+  if (targets_all(*lora_)) {
+    if (!is_output_head) found_targets_.front() = true;
+    return !is_output_head;
+  }
+  bool found = false;
+  for (std::size_t i = 0; i < lora_->targets.size(); ++i) {
+    if (!is_named(name, lora_->targets[i])) continue;
+    found_targets_[i] = true;
+    found = true;
+  }
+  return found;
+}
+
+void BlockBuilder::refuse_adapters(std::string_view module, std::string_view layer) {
+  if (lora_ == nullptr || targets_all(*lora_)) return;
+  const std::size_t known = linear_names_.size();
+  const bool is_target = is_adapted(module);
+  linear_names_.resize(std::min(known, linear_names_.size()));
+  if (!is_target) return;
+  fail(fmt::format("\"{}\" is {}, whose adapters are not predicted.", full_name(module), layer),
+       "Adapt linear layers, or capture the script: fsdp-plan capture.");
+}
+
+BlockValue BlockBuilder::adapted_linear(std::string_view module, BlockValue x, std::int64_t out_features,
+                                        const LinearOptions& options) {
+  if (options.weight_name != "weight") {
+    fail("PEFT adapts torch.nn.MultiheadAttention in its own way, which is not predicted.", "Name other targets.");
+  }
+  const auto scope = enter(module, "Linear");
+  const BlockValue result = local("result", plain_linear("base_layer", x, out_features, options));
+  declare("lora_dropout", "ModuleDict");
+  declare("lora_A", "ModuleDict");
+  declare("lora_B", "ModuleDict");
+  BlockValue low = x;
+  if (lora_->dropout > 0) {
+    low = dropout("lora_dropout.default", x, lora_->dropout);
+  } else {
+    declare("lora_dropout.default", "Identity");
+  }
+  low = plain_linear("lora_A.default", low, lora_->r, {});
+  const BlockValue high = plain_linear("lora_B.default", low, out_features, {});
+  const double scaling = lora_->alpha / static_cast<double>(lora_->r);
+  return local("result", add(result, scale(high, scaling)));
+}
+
+}  // namespace fsdp
