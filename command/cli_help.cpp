@@ -344,7 +344,7 @@ std::string screen() {
        {"MODEL: a shipped one (fsdp-plan models), a Hugging Face folder or config.json, a file, or - (standard input)",
         "--batch N  --seq N  --global-batch N  --accumulate N  --recipe NAME",
         fmt::format("--precision {}", choices_of(Option::Precision)),
-        fmt::format("--optimizer {}", choices_of(Option::OptimizerName))}},
+        "--optimizer adamw|adamw_8bit|adafactor|... (--help-all has all)"}},
       {"GPUs",
        {"--gpu NAME (fsdp-plan gpus), or --mem 24G: any with that memory",
         "--gpus N (of a node)   --nodes N   --cluster FILE|NAME",

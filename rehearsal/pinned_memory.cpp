@@ -21,6 +21,12 @@ struct Pinned {
   std::map<uint64_t, uint64_t> ranges;  // address to bytes
 };
 
+// Memory of zeros whose pages exist once they are touched.
+void* map_zeros(size_t size) {
+  void* const got = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return got == MAP_FAILED ? nullptr : got;
+}
+
 Pinned& pinned() {
   static Pinned* const instance = new Pinned;  // never destroyed: static destructors still call us
   return *instance;
@@ -44,8 +50,8 @@ using namespace fsdp::rehearsal;
 FSDP_STUB cudaError_t cudaHostAlloc(void** pointer, size_t size, unsigned int) {
   *pointer = nullptr;
   if (size == 0) return cudaSuccess;
-  void* const got = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (got == MAP_FAILED) return report(cudaErrorMemoryAllocation);
+  void* const got = map_zeros(size);
+  if (got == nullptr) return report(cudaErrorMemoryAllocation);
   count(Counter::HostAlloc);
   Pinned& p = pinned();
   const std::lock_guard lock(p.mutex);
@@ -77,4 +83,11 @@ FSDP_STUB cudaError_t cudaHostUnregister(void* pointer) {
   Pinned& p = pinned();
   const std::lock_guard lock(p.mutex);
   return p.ranges.erase(address_of(pointer)) == 1 ? cudaSuccess : report(cudaErrorInvalidValue);
+}
+
+// Unified memory, as of bitsandbytes' paged optimizers: the driver would keep it on the card while there is room and
+// evict it to the host otherwise. Here it is the host's, and no memory of the card. Nothing gives it back.
+FSDP_STUB cudaError_t cudaMallocManaged(void** pointer, size_t size, unsigned int) {
+  *pointer = size == 0 ? nullptr : map_zeros(size);
+  return size == 0 || *pointer != nullptr ? cudaSuccess : report(cudaErrorMemoryAllocation);
 }

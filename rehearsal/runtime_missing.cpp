@@ -38,3 +38,6 @@ FSDP_STUB_MISSING(cudaDeviceGetGraphMemAttribute, kNotSupported)
 FSDP_STUB_MISSING(cudaDeviceSetGraphMemAttribute, kNotSupported)
 FSDP_STUB_MISSING(cudaGraphDebugDotPrint, kNotSupported)
 FSDP_STUB_MISSING(cudaGraphNodeGetDependencies, kNotSupported)
+
+// A hint to move unified memory, which has one place here.
+FSDP_STUB_SUCCEEDS(cudaMemPrefetchAsync)

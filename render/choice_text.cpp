@@ -94,19 +94,24 @@ Result<E> read_name_of(const std::string& text, const EnumTable<E>& table, std::
   return read;
 }
 
-constexpr std::string_view kEightBit = "8-bit states are --optimizer-state-dtype 8bit, with --optimizer adamw or adam.";
+constexpr std::string_view kProjected =
+    "Optimizers that project gradients are not predicted. The smallest states are those of adafactor and adamw_8bit.";
 constexpr OtherName kOtherOptimizers[] = {
-    {"adamw_8bit", kEightBit},
-    {"adamw8bit", kEightBit},
-    {"adam_8bit", kEightBit},
-    {"adam8bit", kEightBit},
-    {"adamw_bnb_8bit", kEightBit},
-    {"paged_adamw_8bit",
-     "Paged states are not modeled. "
-     "8-bit states are --optimizer-state-dtype 8bit."},
-    {"adamw_torch", "Write adamw."},
+    {"adamw8bit", "Write adamw_8bit."},
+    {"adam8bit", "Write adam_8bit."},
+    {"lion", "Write lion_32bit or lion_8bit, of bitsandbytes."},
+    {"paged_adamw", "Write paged_adamw_32bit or paged_adamw_8bit."},
+    {"muon", "Muon updates matrices that a script chooses: capture the script."},
+    {"galore_adamw", kProjected},
+    {"galore_adamw_8bit", kProjected},
+    {"galore_adafactor", kProjected},
+    {"apollo_adamw", kProjected},
     {"adamw_torch_fused", "Write --optimizer adamw --optimizer-impl fused."},
     {"adamw_fused", "Write --optimizer adamw --optimizer-impl fused."},
+};
+constexpr OtherName kOtherStates[] = {
+    {"8bit",
+     "Write --optimizer adamw_8bit (bitsandbytes, for FSDP1 and DDP) or adamw_torch_8bit (torchao, for FSDP2)."},
 };
 constexpr std::string_view kNoFloat8 =
     "8-bit floats are not modeled. Known are bf16, mixed (bf16 with fp32 weights), fp16, fp16-mixed and fp32.";
@@ -180,7 +185,14 @@ Result<planner::Precision> read_as(const planner::ChoiceRow& row, const std::str
   return read_name_of(text, kPrecisionTable, place_of(row), kOtherPrecisions);
 }
 Result<OptimizerKind> read_as(const planner::ChoiceRow& row, const std::string& text, OptimizerKind /*type*/) {
+  // transformers' names of TrainingArguments.optim, too.
+  for (const OptimizerRow& optimizer : kOptimizerRows) {
+    if (!text.empty() && optimizer.hugging_face == text) return optimizer.kind;
+  }
   return read_name_of(text, kOptimizerKindTable, place_of(row), kOtherOptimizers);
+}
+Result<OptimizerStates> read_as(const planner::ChoiceRow& row, const std::string& text, OptimizerStates /*type*/) {
+  return read_name_of(text, kOptimizerStatesTable, place_of(row), kOtherStates);
 }
 Result<Framework> read_as(const planner::ChoiceRow& row, const std::string& text, Framework /*type*/) {
   return read_runtime(text, place_of(row));

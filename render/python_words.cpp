@@ -13,13 +13,14 @@ std::string environment_of(const Plan& plan) {
 }
 
 std::string python_optimizer(const Optimizer& optimizer) {
-  return fmt::format("torch.optim.{}", optimizer_row(optimizer).class_name);
+  return std::string(optimizer_row(optimizer).sentence);
 }
 
 std::string python_optimizer_options(const Optimizer& optimizer) {
   std::string options = fmt::format("lr=..., weight_decay={}", optimizer.weight_decay);
   if (optimizer_row(optimizer).moments_need_momentum && optimizer.momentum != 0)
     options += fmt::format(", momentum={}", optimizer.momentum);
+  options += optimizer_row(optimizer).options;
   if (optimizer.implementation == OptimizerImplementation::Fused) options += ", fused=True";
   if (optimizer.implementation == OptimizerImplementation::ForLoop) options += ", foreach=False";
   return options;

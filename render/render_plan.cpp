@@ -100,7 +100,8 @@ std::string describe_numbers(const Plan& plan, const planner::ModelFacts& facts)
   std::string kept = weights ? planner::short_name(*weights) : std::string("checkpoint-dtype");
   if (plan.lora && facts.weights) kept = fmt::format("{} base, {} adapter", planner::short_name(*facts.weights), kept);
   const bool has_moments = num_moments(plan.optimizer) > 0;
-  const bool are_alike = plan.optimizer.states == OptimizerStates::AsParameter && has_moments;
+  const bool are_alike =
+      plan.optimizer.states == OptimizerStates::AsParameter && has_moments && has_torch_kernels(plan.optimizer);
   std::string text = fmt::format("{} weights{}gradients", kept, are_alike ? ", " : " and ");
   if (are_alike) text += " and optimizer states";
   const MixedPrecision& mixed = plan.mixed_precision;

@@ -11,6 +11,7 @@
 #include "core/cluster/bf16_units.h"
 #include "core/cluster/node_spread.h"
 #include "core/model/call_name.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/report/device_verdict.h"
 #include "simulator/curves/curve_builder.h"
@@ -18,7 +19,6 @@
 #include "simulator/memory/device_terms.h"
 #include "simulator/memory/drive_report.h"
 #include "simulator/memory/host_memory.h"
-#include "simulator/ops/optimizer_update.h"
 #include "simulator/prepared/prediction.h"
 #include "simulator/report_traffic.h"
 
@@ -306,14 +306,19 @@ std::string assumption_about_rates(const Cluster& cluster, Dtype activation) {
 }
 
 std::string assumption_about_states(const Plan& plan) {
-  if (has_torch_kernels(plan.optimizer)) return "";
-  std::string text =
-      "8-bit optimizer states are those of bitsandbytes, which updates one parameter after another and allocates "
-      "nothing for it, whatever implementation of PyTorch's optimizer is named.";
-  if (plan.runtime.framework == Framework::Fsdp2) {
-    text +=
-        " Under FSDP2 the 8-bit optimizers of bitsandbytes 0.50.2 and torchao 0.18.0 failed in a rehearsal: "
-        "rehearse yours first.";
+  const OptimizerRow& row = optimizer_row(plan.optimizer);
+  std::string text;
+  if (row.pages_states) {
+    text = fmt::format(
+        "{} of {} keeps its states in unified memory, which PyTorch does not count: the driver moves them to the host "
+        "when the GPU has no room for them, so they are counted there. The time of such a move is not predicted. ",
+        row.class_name, row.library);
+  }
+  if (row.coded.trainer_skips_embeddings) {
+    text += fmt::format(
+        "The states of all large parameters are in {} bits; transformers' Trainer keeps those of embeddings in fp32 "
+        "({} bytes an element) unless they are a part of a flat parameter.",
+        row.coded.bits, 4 * num_moments(plan.optimizer));
   }
   return text;
 }

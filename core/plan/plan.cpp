@@ -61,6 +61,62 @@ std::optional<Error> muon_refusal(const Plan& plan, const Mesh& mesh, bool cpu_o
   return std::nullopt;
 }
 
+/// A refusal of a row of the table.
+std::optional<Error> refuse_optimizer(const Plan& plan, const OptimizerRefusal& refusal) {
+  if (refusal.why.empty()) return std::nullopt;
+  const OptimizerRow& row = optimizer_row(plan.optimizer);
+  return Error{"optimizer/kind",
+               fmt::format("{} of {} under {}: {}.", row.class_name, row.library.empty() ? "PyTorch" : row.library,
+                           traits_of(plan).title, refusal.why),
+               std::string(refusal.hint)};
+}
+
+bool trains_16_bits(const Plan& plan, const Model& model) {
+  return std::any_of(model.parameters.begin(), model.parameters.end(), [&](const Parameter& parameter) {
+    return parameter.receives_gradient && size_of(plan.parameter_dtype.value_or(parameter.dtype)) < Bytes(4);
+  });
+}
+
+/// An error for an optimizer that is not PyTorch's foreach, fused or loop.
+std::optional<Error> library_refusal(const Plan& plan, const Model& model, bool cpu_offload) {
+  const OptimizerRow& row = optimizer_row(plan.optimizer);
+  const FrameworkTraits& traits = traits_of(plan);
+  if (row.update == UpdateRule::Torch) return std::nullopt;
+  if (traits.precision == PrecisionRule::MasterCopy) {
+    return refuse_optimizer(plan, {"DeepSpeed takes it as an untested client optimizer of flat parts "
+                                   "(zero_allow_untested_optimizer), which is not predicted",
+                                   "Plan with --optimizer adamw, or with --runtime fsdp1 or ddp."});
+  }
+  if (traits.has_dtensors) {
+    if (auto refusal = refuse_optimizer(plan, row.on_dtensors)) return refusal;
+    if (trains_16_bits(plan, model)) {
+      if (auto refusal = refuse_optimizer(plan, row.on_16_bit_dtensors)) return refusal;
+    }
+  }
+  if (traits.gathers_each_read) {
+    return refuse_optimizer(plan,
+                            {"its update of SimpleFSDP's parameters is not predicted", "Plan with --runtime fsdp2."});
+  }
+  if (cpu_offload) {
+    if (auto refusal = refuse_optimizer(plan, row.on_host)) return refusal;
+  }
+  const std::string_view release = torch_version_of(plan.runtime).name;
+  if (row.update != UpdateRule::Kernel && release != kDefaultTorch) {
+    return Error{"runtime",
+                 fmt::format("The temporaries of {} are known for PyTorch {}, not for {}.", row.sentence, kDefaultTorch,
+                             release),
+                 fmt::format("Plan for --torch {}.", kDefaultTorch)};
+  }
+  if (plan.optimizer.states != OptimizerStates::AsParameter) {
+    return refuse_optimizer(plan, {"the precision of its states is its own", "Leave --optimizer-state-dtype out."});
+  }
+  if (plan.optimizer.implementation != OptimizerImplementation::Foreach) {
+    return refuse_optimizer(
+        plan, {"foreach, fused and for_loop are PyTorch's choices, and it has one way", "Leave --optimizer-impl out."});
+  }
+  return std::nullopt;
+}
+
 /// An error for a plan of ZeRO whose optimizer DeepSpeed cannot run on the host.
 std::optional<Error> zero_host_refusal(const Plan& plan) {
   const bool is_pure = !plan.mixed_precision.param_dtype && plan.parameter_dtype == Dtype::BFloat16;
@@ -73,6 +129,7 @@ std::optional<Error> zero_host_refusal(const Plan& plan) {
 }  // namespace
 
 std::optional<Error> optimizer_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool cpu_offload) {
+  if (auto refusal = library_refusal(plan, model, cpu_offload)) return refusal;
   if (!plan.optimizer.muon) return cpu_offload ? zero_host_refusal(plan) : std::nullopt;
   if (auto refusal = muon_refusal(plan, mesh, cpu_offload)) return refusal;
   if (mesh.dp_shard() == 1 || !traits_of(plan).wraps_units) return std::nullopt;
@@ -126,6 +183,9 @@ std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
   }
   if (plan.optimizer.muon) {
     return refuse("optimizer", "and torch.optim.Muon is not predicted for it", "Plan with one optimizer.");
+  }
+  if (!has_torch_kernels(plan.optimizer)) {
+    return refuse("optimizer", "and optimizers of other libraries are not predicted for it", "Plan with AdamW.");
   }
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
     return refuse("prefetch", "and explicit prefetches from one to another are not predicted",

@@ -82,14 +82,35 @@ struct Checkpointing {
 };
 
 /// core/plan/optimizer_table.h has a row of facts for each.
-enum class OptimizerKind : std::uint8_t { AdamW, Adam, Sgd };
-inline constexpr int kNumOptimizerKinds = static_cast<int>(OptimizerKind::Sgd) + 1;
+enum class OptimizerKind : std::uint8_t {
+  AdamW,
+  Adam,
+  Sgd,
+  // bitsandbytes.
+  BnbAdamW8bit,
+  BnbAdam8bit,
+  BnbPagedAdamW,
+  BnbPagedAdamW8bit,
+  BnbLion,
+  BnbLion8bit,
+  BnbPagedLion,
+  BnbPagedLion8bit,
+  // torchao.
+  AoAdamW8bit,
+  AoAdamW4bit,
+  AoAdamWFp8,
+  // Others.
+  Adafactor,
+  TorchAdafactor,
+  ScheduleFreeAdamW,
+};
+inline constexpr int kNumOptimizerKinds = static_cast<int>(OptimizerKind::ScheduleFreeAdamW) + 1;
+/// PyTorch's; another library's optimizer has one way, which is called Foreach.
 enum class OptimizerImplementation : std::uint8_t { Foreach, Fused, ForLoop };
-/// Precision of the moments.
+/// Precision of the moments of PyTorch's optimizers. Those of other libraries are facts of their rows.
 enum class OptimizerStates : std::uint8_t {
   AsParameter,  ///< zeros_like(parameter): PyTorch's own.
   BFloat16,
-  EightBit,  ///< bitsandbytes / torchao: one byte per element and an fp32 scale per 256.
 };
 
 /// Arguments of torch.optim.Muon, for a script that trains some matrices with it and the rest with another optimizer.

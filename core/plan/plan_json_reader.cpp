@@ -13,6 +13,7 @@
 #include "core/base/name_ranges.h"
 #include "core/base/object_fields.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/optimizer_states_json.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/plan_json_model.h"
@@ -185,8 +186,6 @@ constexpr auto kOptimizerSentences = [] {
 }();
 constexpr std::string_view kStepSentences[] = {"Over lists of tensors, with temporaries of their size.", "One kernel.",
                                                "Tensor by tensor."};
-constexpr std::string_view kStatesSentences[] = {"The dtype of the sharded parameter.", "bfloat16.",
-                                                 "One byte per element and a scale per 256."};
 constexpr std::string_view kInitializationSentences[] = {"Built on the meta device, sharded, then filled.",
                                                          "Built on the CPU; one unit at a time moves to the device.",
                                                          "Built on the device: the whole model at once."};
@@ -295,8 +294,7 @@ void optimizer_fields(Fields& fields, Optimizer& optimizer) {
                   DescribedNames{kOptimizerKindTable, std::span(kOptimizerSentences)});
   fields.optional("implementation", "PyTorch's implementation.", optimizer.implementation,
                   DescribedNames{kOptimizerImplementationTable, kStepSentences});
-  fields.optional("states", "Precision of the moments.", optimizer.states,
-                  DescribedNames{kOptimizerStatesTable, kStatesSentences});
+  optimizer_states_field(fields, optimizer);
   fields.optional("weight_decay", "Weight decay.", optimizer.weight_decay, kNotNegative);
   fields.optional("momentum", "Momentum of SGD.", optimizer.momentum, kNotNegative);
   fields.optional("clip_grad_norm", "Largest norm of all gradients; null: they are not clipped.",

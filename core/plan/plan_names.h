@@ -67,7 +67,6 @@ inline constexpr EnumTable<OptimizerImplementation> kOptimizerImplementationTabl
 inline constexpr EnumName<OptimizerStates> kOptimizerStates[] = {
     {OptimizerStates::AsParameter, "as_parameter"},
     {OptimizerStates::BFloat16, "bfloat16"},
-    {OptimizerStates::EightBit, "8bit"},
 };
 inline constexpr EnumTable<OptimizerStates> kOptimizerStatesTable{"precision of the optimizer states",
                                                                   kOptimizerStates};

@@ -12,6 +12,7 @@
 #include "core/base/foreign_files.h"
 #include "core/base/limits.h"
 #include "core/base/nearest.h"
+#include "core/plan/optimizer_states_json.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/spec/captured_model.h"
@@ -151,7 +152,7 @@ void optimizer_fields(Fields& fields, Optimizer& optimizer) {
   fields.optional("kind", "The optimizer's name.", optimizer.kind, kOptimizerKindTable);
   fields.optional("implementation", "PyTorch's implementation.", optimizer.implementation,
                   kOptimizerImplementationTable);
-  fields.optional("states", "Precision of the moments.", optimizer.states, kOptimizerStatesTable);
+  optimizer_states_field(fields, optimizer);
   fields.optional("weight_decay", "Weight decay.", optimizer.weight_decay, kNotNegative);
   fields.optional("momentum", "SGD's momentum.", optimizer.momentum, kNotNegative);
   fields.optional("clip_grad_norm", "Largest norm of the gradient. Defaults to no clipping.", optimizer.clip_grad_norm,

@@ -124,14 +124,7 @@ const RunningOptimizer::Kernels& RunningOptimizer::kernels_of(OptimizerKind kind
   using Self = RunningOptimizer;
   static constexpr Kernels kAdam = {&Self::adam, &Self::adam_fused, &Self::adam_one_by_one};
   static constexpr Kernels kSgd = {&Self::sgd, &Self::sgd, &Self::sgd_one_by_one};
-  switch (kind) {
-    case OptimizerKind::AdamW:
-    case OptimizerKind::Adam:
-      return kAdam;
-    case OptimizerKind::Sgd:
-      return kSgd;
-  }
-  return kAdam;
+  return optimizer_row(kind).counts_steps ? kAdam : kSgd;
 }
 
 void RunningOptimizer::step(double learning_rate) {

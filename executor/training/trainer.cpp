@@ -15,6 +15,7 @@
 
 #include "core/plan/framework_traits.h"
 #include "core/plan/loss_table.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "executor/memory/tensors.h"
@@ -65,8 +66,11 @@ Errors check_executable(const Plan& plan) {
                                   name_of(kFrameworkTable, plan.runtime.framework)),
                       "Write: fsdp-plan execute, which trains it with that framework itself."});
   }
-  if (plan.optimizer.states == OptimizerStates::EightBit) {
-    errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
+  if (!has_torch_kernels(plan.optimizer)) {
+    errors.push_back({"/optimizer/kind",
+                      fmt::format("fsdp-exec has AdamW, Adam and SGD of PyTorch, and the plan trains with {}.",
+                                  optimizer_row(plan.optimizer).sentence),
+                      "Write \"adamw\", or: fsdp-plan execute, which trains with the library itself."});
   }
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});

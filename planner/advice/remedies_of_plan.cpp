@@ -68,11 +68,12 @@ void try_optimizer(RemedyList& list) {
   if (plan.optimizer.states == OptimizerStates::AsParameter && row.has_small_states) {
     plan.optimizer.states = OptimizerStates::BFloat16;
     list.try_plan("bf16 optimizer states", {.optimizer_states = OptimizerStates::BFloat16}, plan);
-    // Those that there are update whole tensors, and no shards of DTensor.
-    if (traits_of(plan).has_dtensors) return;
-    plan.optimizer.states = OptimizerStates::EightBit;
-    list.try_plan("8-bit optimizer states", {.optimizer_states = OptimizerStates::EightBit}, plan);
   }
+  plan = list.plan();
+  const OptimizerKind kind = traits_of(plan).has_dtensors ? row.in_8_bits_of_dtensors : row.in_8_bits;
+  if (kind == OptimizerKind::AdamW) return;
+  use_8_bit_states(plan.optimizer, kind);
+  list.try_plan("8-bit optimizer states", {.optimizer = kind}, plan);
 }
 
 /// Initializes shards only, if each GPU makes the whole model first.

@@ -14,6 +14,7 @@
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/optimizer_table.h"
 #include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
 #include "planner/request/deepspeed_choices.h"
@@ -502,6 +503,11 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
   Optimizer& optimizer = plan.optimizer;
   optimizer.kind = choices.optimizer.value_or(optimizer.kind);
   if (choices.optimizer) optimizer.muon.reset();
+  if (!has_torch_kernels(optimizer)) {  // A recipe's choices among PyTorch's ways are of PyTorch's optimizers.
+    optimizer.implementation = OptimizerImplementation::Foreach;
+    optimizer.states = OptimizerStates::AsParameter;
+  }
+  if (!optimizer_row(optimizer).moments_need_momentum) optimizer.momentum = 0;
   optimizer.implementation = choices.optimizer_implementation.value_or(optimizer.implementation);
   optimizer.states = choices.optimizer_states.value_or(optimizer.states);
   if (choices.clip) optimizer.clip_grad_norm = choices.clip->norm;

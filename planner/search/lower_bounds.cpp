@@ -70,22 +70,13 @@ std::int64_t bytes_of(std::int64_t elements, Dtype dtype) {
 
 /// Bytes of optimizer state per parameter element.
 double state_bytes(const Optimizer& optimizer, Dtype dtype) {
-  const auto moments = static_cast<double>(num_moments(optimizer));
-  switch (optimizer.states) {
-    case OptimizerStates::AsParameter:
-      return moments * static_cast<double>(size_of(dtype).count());
-    case OptimizerStates::BFloat16:
-      return moments * 2;
-    case OptimizerStates::EightBit:
-      return moments;
-  }
-  return 0;
+  return static_cast<double>(num_moments(optimizer)) * least_moment_bytes(optimizer, size_of(dtype).count());
 }
 
 /// True if a step computes the roots of all second moments at once (simulator/memory/memory_walk_optimizer.h).
 bool makes_roots(const Optimizer& optimizer) {
   return optimizer.implementation == OptimizerImplementation::Foreach && optimizer_row(optimizer).takes_roots &&
-         optimizer.states == OptimizerStates::AsParameter;
+         optimizer.states == OptimizerStates::AsParameter && has_torch_kernels(optimizer);
 }
 
 bool has_cache(const Model& model) {

@@ -161,7 +161,7 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "--optimizer-state-dtype",
      "NAME",
      TextsOf<kOptimizerStates>::kValues,
-     "Precision of the optimizer states",
+     "Precision of the states of PyTorch's optimizers",
      {.former = "--states"}},
     {PlanChoice::Clip,
      &PlanChoices::clip,

@@ -134,10 +134,10 @@ std::string optimizer_of(const Plan& plan) {
   if (traits_of(plan).zero_stage > 0 && plan.cpu_offload) {
     return fmt::format("{} {}", row.class_name, row.has_cpu_adam ? "(DeepSpeedCPUAdam)" : "on the CPU");
   }
-  // bitsandbytes has one implementation.
-  const bool is_8_bit = plan.optimizer.states == OptimizerStates::EightBit;
-  std::string text =
-      fmt::format("{} {}", row.class_name, is_8_bit ? "with 8-bit states" : name_of(plan.optimizer.implementation));
+  std::string text = fmt::format("{} {}", row.class_name, name_of(plan.optimizer.implementation));
+  if (!has_torch_kernels(plan.optimizer)) {
+    text = fmt::format("{} of {}", row.class_name, row.library.empty() ? "torch.optim" : row.library);
+  }
   if (plan.optimizer.muon) text = "Muon and " + text;
   if (plan.optimizer.states == OptimizerStates::BFloat16) text += ", bf16 states";
   return text;

@@ -32,9 +32,40 @@ def refusal(torch: Any, optimizers: list[Any]) -> str:
 
 
 def kind_of(torch: Any, optimizer: Any) -> Optional[str]:
-    """The name that plans use for it."""
+    """The name that plans use for it (core/plan/optimizer_table.h). None for one that no plan has, or has in another way."""
     kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
-    return kinds.get(type(optimizer))
+    if type(optimizer) in kinds:
+        return kinds[type(optimizer)]
+    package, name = type(optimizer).__module__.partition(".")[0], type(optimizer).__name__
+    groups = optimizer.param_groups
+    if package == "bitsandbytes":
+        return _bitsandbytes_kind(optimizer, name)
+    if package == "torchao" and not any(group.get("amsgrad") for group in groups):
+        blocks = {"AdamW8bit": ("adamw_torch_8bit", 256), "AdamW4bit": ("adamw_torch_4bit", 128), "AdamWFp8": ("adamw_torch_fp8", 256)}
+        kind, block = blocks.get(name, (None, 0))
+        return kind if getattr(optimizer, "block_size", 0) == block and not optimizer.bf16_stochastic_round else None
+    if package == "transformers" and name == "Adafactor" and all(group["beta1"] is None for group in groups):
+        return "adafactor"
+    if package == "torch" and name == "Adafactor" and not any(group.get("foreach") for group in groups):
+        return "adafactor_torch"
+    if package == "schedulefree" and name == "AdamWScheduleFree" and all(group["foreach"] for group in groups):
+        return "schedule_free_adamw"
+    return None
+
+
+def _bitsandbytes_kind(optimizer: Any, name: str) -> Optional[str]:
+    """`name`: of its class. transformers makes AdamW and Lion with `optim_bits` and `is_paged`."""
+    settings = optimizer.args
+    base = name.removeprefix("Paged").removesuffix("8bit").removesuffix("32bit")
+    has_overrides = bool(optimizer.mng.module_weight_config_triple or optimizer.mng.pid2config or optimizer.mng.index2config)
+    if base not in ("AdamW", "Adam", "Lion") or settings.min_8bit_size != 4096 or settings.max_unorm > 0 or has_overrides:
+        return None
+    kind = f"{'paged_' if optimizer.is_paged else ''}{base.lower()}_{settings.optim_bits}bit"
+    return kind if kind in _OF_BITSANDBYTES else None
+
+
+_OF_BITSANDBYTES = ("adamw_8bit", "adam_8bit", "lion_8bit", "lion_32bit", "paged_adamw_8bit", "paged_adamw_32bit", "paged_lion_8bit",
+                    "paged_lion_32bit")
 
 
 def is_muon(torch: Any, optimizer: Any) -> bool:
@@ -104,8 +135,7 @@ def _other_states(torch: Any, optimizer: Any) -> str:
     kind = type(optimizer)
     return (
         f"The script's optimizer, {kind.__name__} of {kind.__module__.partition('.')[0]}, keeps states of {kept:,} bytes, where AdamW "
-        f"would keep {wanted:,}: they are not predicted. Capture the script with torch.optim.AdamW, Adam or SGD; for a plan with "
-        "smaller states of AdamW say --optimizer-state-dtype."
+        f"would keep {wanted:,}: they are not predicted. Capture the script with torch.optim.AdamW, and plan with --optimizer."
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
+from fsdp_plan_runner.optimizers import OPTIMIZERS, missing_package_of
 from fsdp_plan_runner.plan import OFFLOAD_KEYS, PLUS_KEYS, ZERO3_KEYS, Plan, quirks_of
 
 RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3",
@@ -58,9 +59,12 @@ def _checkpointing(model: ExpandedModel, plan: Plan) -> list[str]:
 def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
     states = plan.optimizer.states
     trained = {plan.parameter_dtype or p.dtype for p in model.parameters if p.trainable}
-    if states == "8bit":
-        return ["plan/optimizer/states: 8bit is not in PyTorch, and no other library is used here. "
-                "Write as_parameter."]
+    kind = plan.optimizer.kind
+    if kind not in OPTIMIZERS:
+        return [f'plan/optimizer/kind: "{kind}" is not made here. {nearest(kind, set(OPTIMIZERS))}']
+    if package := missing_package_of(kind):
+        return [f'plan/optimizer/kind: {sys.executable} lacks the package of "{kind}". Write: {sys.executable} -m pip install {package}, '
+                "or in a checkout ./scripts/rehearsal_env finetuning"]
     if states == "bfloat16" and trained != {"bfloat16"}:
         return [f"plan/optimizer/states: PyTorch's optimizers keep their states in the parameters' dtype "
                 f"({', '.join(sorted(trained))}), not in bfloat16. Write as_parameter."]

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from fsdp_plan_runner import optimizers
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.flat_units import wrap
@@ -117,18 +118,10 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
 
 def make_optimizer(root: torch.nn.Module, plan: Plan,
                    learning_rate: float = _LEARNING_RATE) -> torch.optim.Optimizer:
-    given = plan.optimizer
     parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
     if plan.zero_stage and plan.cpu_offload:
         return make_offloaded_optimizer(parameters, plan, learning_rate)
-    # PyTorch uses its foreach implementation if parameters are on a GPU, and its loop if they are on the host.
-    foreach = given.implementation == "foreach" and not plan.cpu_offload
-    implementation = {"foreach": foreach, "fused": given.implementation == "fused"}
-    if given.kind == "sgd":
-        return torch.optim.SGD(parameters, lr=learning_rate, momentum=given.momentum,
-                               weight_decay=given.weight_decay, **implementation)
-    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[given.kind]
-    return kind(parameters, lr=learning_rate, weight_decay=given.weight_decay, **implementation)
+    return optimizers.make(parameters, plan, learning_rate)
 
 
 def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan,

@@ -47,6 +47,8 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "part of a reduced gradient",
     "gradient for the drive",
     "unsharded parameter",
+    "table of first moment",
+    "table of second moment",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
@@ -90,6 +92,18 @@ constexpr std::array<std::string_view, kNumSingleTensors - kNumExchangeTensors> 
     "copy for a broadcast",
     "copy for a broadcast",
     "map of used parameters",
+    "table of first moments",
+    "table of second moments",
+    "optimizer temporary",
+    "optimizer temporary",
+    "optimizer temporary",
+    "optimizer temporary",
+    "optimizer temporary",
+    "optimizer temporary",
+    "optimizer temporary",
+    "optimizer temporary",
+    "optimizer temporary",
+    "optimizer temporary",
     "flat parameters",
     "padding of the flat parameters",
     "optimizer's copy of the rank's part",
@@ -169,6 +183,8 @@ bool is_of_flat_parameter(const PreparedPlan& prepared, ParameterTensor what) {
     case ParameterTensor::StepCount:
     case ParameterTensor::FirstScale:
     case ParameterTensor::SecondScale:
+    case ParameterTensor::FirstTable:
+    case ParameterTensor::SecondTable:
     case ParameterTensor::OptimizerTemp:
     case ParameterTensor::SecondOptimizerTemp:
     case ParameterTensor::DecayedGrad:

@@ -16,6 +16,10 @@
 // gradient of its size from the first forward on. Shards are in ordinary memory until then, and are copied into pinned
 // blocks together. The optimizer updates flat shards, or with use_orig_params the part of each parameter in them.
 //
+// Paged states (bitsandbytes) are in unified memory (cudaMallocManaged), beside PyTorch's allocator. They are on the
+// GPU while it has room: the driver evicts them when cudaMalloc needs the room, and brings a tensor's states back for
+// its update. So the GPU's need leaves them out, and the host's counts all of them.
+//
 // A node needs the sum over its ranks. If rows do not divide, the first ranks of a shard group hold most; the first
 // node has the first ranks, so no other node needs more. A process's memory beside the model is an assumed term.
 //
@@ -28,8 +32,8 @@
 // _fsdp_collectives.py (foreach_reduce), torch/distributed/fsdp/_flat_param.py (init_flat_param_attributes),
 // ATen/core/CachingHostAllocator.h (allocate: PowerOf2Ceil; no block is given back), ATen/native/TensorConversions.cpp
 // (_to_copy: pinned when it does not block), torch/optim/adam.py
-// (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11; optimizer_update.h for
-// 8-bit states.
+// (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11; bitsandbytes 0.50.2,
+// backends/cpu/ops.py (optimizer_update_8bit_blockwise).
 //
 // Not modeled: the pinned lists of addresses by which a unit's tensors are copied (some 100 KiB), the data loader, the
 // file with the weights, NCCL's buffers in shared memory, checkpoints while they are written.
@@ -39,7 +43,6 @@
 #include "core/frameworks/layout.h"
 #include "core/plan/optimizer_table.h"
 #include "simulator/memory/host_memory_zero.h"
-#include "simulator/ops/optimizer_update.h"
 
 #include <fmt/format.h>
 
@@ -62,41 +65,30 @@ struct Held {
   std::int64_t shards = 0;
   std::int64_t gradients = 0;
   std::int64_t states = 0;
+  std::int64_t paged = 0;  ///< States in unified memory, of parameters on the device.
   std::int64_t temporaries = 0;
   std::int64_t making = 0;  ///< While the model is created, including its pinned shards.
 
-  std::int64_t training() const { return shards + gradients + states + temporaries; }
+  std::int64_t training() const { return shards + gradients + states + paged + temporaries; }
 };
 
 Held operator*(std::int64_t count, const Held& held) {
-  return {count * held.shards, count * held.gradients, count * held.states, count * held.temporaries,
-          count * held.making};
+  return {count * held.shards, count * held.gradients,   count * held.states,
+          count * held.paged,  count * held.temporaries, count * held.making};
 }
 
 Held& operator+=(Held& sum, const Held& more) {
   sum.shards += more.shards;
   sum.gradients += more.gradients;
   sum.states += more.states;
+  sum.paged += more.paged;
   sum.temporaries += more.temporaries;
   sum.making += more.making;
   return sum;
 }
 
-std::int64_t moment_bytes(const Optimizer& optimizer, std::int64_t elements, std::int64_t element_size) {
-  switch (optimizer.states) {
-    case OptimizerStates::AsParameter:
-      return elements * element_size;
-    case OptimizerStates::BFloat16:
-      return 2 * elements;
-    case OptimizerStates::EightBit:
-      if (elements < kSmallestEightBit) return 4 * elements;
-      return elements + 4 * ((elements + kEightBitBlock - 1) / kEightBitBlock);
-  }
-  return 0;
-}
-
 /// The peak of one parameter's update beside the states. The loop: Adam's root and quotient, and the quotient of the
-/// parameter before; and the decayed gradient if decay is added to it. 8-bit states: in fp32 the moments, the gradient,
+/// parameter before; and the decayed gradient if decay is added to it. bitsandbytes: in fp32 the moments, the gradient,
 /// Adam's root and quotient, and the parameter if it has another dtype.
 std::int64_t update_bytes(const Optimizer& optimizer, std::int64_t elements, std::int64_t element_size) {
   const bool takes_roots = optimizer_row(optimizer).takes_roots;
@@ -118,6 +110,7 @@ class HostModel {
       held.making = std::max(making(rank), zero_host_making(plan_, layout_));
       return held;
     }
+    held.paged = paged(rank);
     std::int64_t largest = 0;
     for (const ShardedUnit& unit : layout_.units) {
       if (!plan_.cpu_offload) break;
@@ -162,9 +155,28 @@ class HostModel {
     }
   }
 
+  // Moments of the tensors that the optimizer updates on the device: flat shards, parts of them, or parameters.
+  std::int64_t paged(std::int64_t rank) const {
+    if (plan_.cpu_offload || !optimizer_row(plan_.optimizer).pages_states) return 0;
+    std::int64_t bytes = 0;
+    const auto add = [&](std::int64_t elements, std::int64_t size) {
+      if (!pages_moment(plan_.optimizer, elements)) return;
+      bytes += num_moments(plan_.optimizer) * moment_bytes(plan_.optimizer, elements, size).values;
+    };
+    for (const ShardedUnit& unit : layout_.units) {
+      const bool is_flat = layout_.has_flat_units() && layout_.flat == FlatParameters::Whole;
+      if (is_flat && unit.reduced_true_elements > 0) add(unit.shard_elements, size_of(unit.original_dtype).count());
+      for (const ShardedParameter& p : unit.parameters) {
+        if (!is_flat && p.receives_gradient) add(p.local_elements_of(rank), element_size(p));
+      }
+    }
+    return bytes;
+  }
+
   // Adds the optimizer's tensors for `elements` at once.
   void add_updated(std::int64_t elements, std::int64_t size, Held& held, std::int64_t& largest) const {
-    held.states += num_moments(plan_.optimizer) * moment_bytes(plan_.optimizer, elements, size);
+    const MomentBytes moment = moment_bytes(plan_.optimizer, elements, size);
+    held.states += num_moments(plan_.optimizer) * (moment.values + moment.scales);
     held.temporaries = std::max(held.temporaries, update_bytes(plan_.optimizer, elements, size));
     largest = std::max(largest, elements * size);
   }
@@ -288,6 +300,8 @@ void add_training(const Held& node, HostTerms& terms) {
   terms.add("shards", node.shards, Provenance::Derived, blocks, true);
   terms.add("gradients", node.gradients, Provenance::Derived, blocks, true);
   terms.add("optimizer states", node.states, Provenance::Derived, "of the ranks of the node");
+  terms.add("paged optimizer states", node.paged, Provenance::Derived,
+            "unified memory, which the driver moves to the host when PyTorch needs the GPU's");
   terms.add("temporaries", node.temporaries, Provenance::Derived, "results of the optimizer's loop");
 }
 
@@ -295,7 +309,8 @@ void add_training(const Held& node, HostTerms& terms) {
 
 std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout) {
   if (cluster.gpu.compute_capability == 0) return std::nullopt;
-  if (!plan.cpu_offload && plan.initialization != Initialization::Cpu) return std::nullopt;
+  const bool pages_states = optimizer_row(plan.optimizer).pages_states;
+  if (!plan.cpu_offload && plan.initialization != Initialization::Cpu && !pages_states) return std::nullopt;
   const HostModel model(plan, layout);
   const std::vector<std::int64_t> ranks = different_ranks(layout);
   Held node;

@@ -23,7 +23,7 @@ enum class ParameterTensor : std::uint8_t {
   FirstMoment,      ///< Also SGD's momentum.
   SecondMoment,
   StepCount,
-  FirstScale,  ///< For 8-bit moments.
+  FirstScale,  ///< For coded moments.
   SecondScale,
   OptimizerTemp,
   SecondOptimizerTemp,
@@ -51,8 +51,10 @@ enum class ParameterTensor : std::uint8_t {
   ReducedPart,        ///< ZeRO-3 with qgZ: the rank's part of the sum of its gradients.
   DriveGrad,          ///< With the optimizer on a drive: the rank's part, in fp32.
   OtherUnsharded,     ///< ZeRO-3: gathered again, while a recomputed block keeps it.
+  FirstTable,         ///< The values of the codes of a moment.
+  SecondTable,
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::OtherUnsharded) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::SecondTable) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -97,7 +99,19 @@ enum class SingleTensor : std::uint8_t {
   ClipZero,   ///< FSDP1's tensor for the norm of no gradients, from its first clipping on.
   Broadcast,  ///< Two: flat copies for DDP's broadcasts.
   Broadcast2,
-  UsedMap,   ///< The map of used parameters, with DDP's find_unused_parameters.
+  UsedMap,     ///< The map of used parameters, with DDP's find_unused_parameters.
+  StateTable,  ///< Two: the values of the codes of all first moments, and of all second ones.
+  StateTable2,
+  UpdateTensor,  ///< The first of `kNumUpdateTensors`, which the update of one tensor makes.
+  UpdateTensor2,
+  UpdateTensor3,
+  UpdateTensor4,
+  UpdateTensor5,
+  UpdateTensor6,
+  UpdateTensor7,
+  UpdateTensor8,
+  UpdateTensor9,
+  UpdateTensor10,
   ZeroFlat,  ///< ZeRO-1 and 2: all trained parameters; ZeRO-3: the rank's parts of them,
   ZeroPadding,
   ZeroMaster,  ///< the rank's part of them in fp32,
@@ -133,6 +147,8 @@ enum class SingleTensor : std::uint8_t {
   ZeroOtherSum,
   ZeroExchange,  ///< the first of `kNumExchangeTensors`, by which one gradient gets to its ranks.
 };
+inline constexpr int kNumUpdateTensors =
+    static_cast<int>(SingleTensor::UpdateTensor10) - static_cast<int>(SingleTensor::UpdateTensor) + 1;
 /// A gradient's tensors live until the next gradient has them.
 inline constexpr int kNumExchangeTensors = 18;
 inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroExchange) + kNumExchangeTensors;

@@ -7,7 +7,7 @@
 // needs none; the loop needs two of one parameter at a time, and one of the parameter before.
 //
 // Sources: torch/optim/adam.py (_init_group, _multi_tensor_adam, _single_tensor_adam), sgd.py, torch/nn/utils/
-// clip_grad.py, torch 2.11; optimizer_update.h for 8-bit states, whose update takes no temporaries.
+// clip_grad.py, torch 2.11; memory_walk_library_updates.h for the optimizers of other libraries and Adafactor.
 
 #include <algorithm>
 #include <array>
@@ -18,16 +18,16 @@
 #include "core/plan/optimizer_table.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_initialization.h"
+#include "simulator/memory/memory_walk_library_updates.h"
 #include "simulator/memory/memory_walk_shards.h"
-#include "simulator/ops/optimizer_update.h"
 #include "simulator/ops/reduction_scratch.h"
 
 namespace fsdp::simulator {
 
 template <class Sink>
-class OptimizerWalk : private ShardLists<Sink> {
+class OptimizerWalk : private LibraryUpdates<Sink> {
  public:
-  OptimizerWalk(const WalkInput& input, Sink& sink) : ShardLists<Sink>(input, sink), model_(*input.index->model) {
+  OptimizerWalk(const WalkInput& input, Sink& sink) : LibraryUpdates<Sink>(input, sink), model_(*input.index->model) {
     if (uses_kinds_) return;
     is_unpadded_.resize(model_.parameters.size(), false);
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
@@ -165,8 +165,7 @@ class OptimizerWalk : private ShardLists<Sink> {
     optimizer_ = optimizer;
     const bool muon_is_last = in_.muon != nullptr && in_.plan->optimizer.muon->steps_last;
     if (in_.muon != nullptr && !muon_is_last) muon_step();
-    make_states_of(optimizer);
-    temporaries();
+    update(optimizer);
     if (muon_is_last) muon_step();
   }
 
@@ -179,11 +178,16 @@ class OptimizerWalk : private ShardLists<Sink> {
 
  private:
   void make_states_of(int optimizer) {
+    if (has_states_of(optimizer)) return;
+    has_states_of(optimizer) = true;
+    make_states();
+  }
+
+  std::vector<bool>::reference has_states_of(int optimizer) {
     optimizer_ = optimizer;
     const auto which = static_cast<std::size_t>(optimizer + 1);
     if (has_states_.size() <= which) has_states_.resize(which + 1, false);
-    if (!has_states_[which]) make_states();
-    has_states_[which] = true;
+    return has_states_[which];
   }
 
   // For a step of passes: true for parameters of the current optimizer.
@@ -191,8 +195,27 @@ class OptimizerWalk : private ShardLists<Sink> {
     return optimizer_ < 0 || optimizer_of_[static_cast<std::size_t>(shard.parameter)] == optimizer_;
   }
 
-  void temporaries() {
-    if (!has_torch_kernels(in_.plan->optimizer)) return;
+  void update(int optimizer) {
+    const UpdateRule rule = optimizer_row(in_.plan->optimizer).update;
+    if (rule == UpdateRule::Torch || rule == UpdateRule::OneList) {
+      make_states_of(optimizer);
+      return rule == UpdateRule::Torch ? torch_temporaries() : list_of_temporaries(ParameterTensor::OptimizerTemp);
+    }
+    const bool is_first = !has_states_of(optimizer);
+    const bool by_turns = is_first && this->makes_states_by_turns();
+    if (by_turns) has_states_of(optimizer) = true;
+    make_states_of(optimizer);
+    const auto one = [&](const ShardedParameter& shard, std::int64_t count) {
+      if (!is_updated(shard)) return;
+      if (by_turns) this->make_moments(shard, count);
+      this->update_one(shard, is_first);
+    };
+    if (uses_kinds_) each(one);  // Then the list is empty.
+    for (const ShardedParameter* shard : shards_) one(*shard, 1);
+    this->finish_updates();
+  }
+
+  void torch_temporaries() {
     switch (in_.plan->optimizer.implementation) {
       case OptimizerImplementation::Fused:
         return;
@@ -205,8 +228,9 @@ class OptimizerWalk : private ShardLists<Sink> {
 
   void make_muon_states() {
     for (const ShardedParameter* shard : shards_) {
-      if (muon_update_of(*shard) != nullptr)
-        moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, *shard, 1);
+      if (muon_update_of(*shard) == nullptr) continue;
+      const int p = shard->parameter;
+      keep(ParameterTensor::FirstMoment, p, shard->local_elements * element_size(p), 1, MemoryCategory::OptState);
     }
   }
 
@@ -408,12 +432,15 @@ class OptimizerWalk : private ShardLists<Sink> {
     const Optimizer& optimizer = in_.plan->optimizer;
     const std::int64_t moments = num_moments(optimizer);
     if (moments == 0) return;
-    const bool has_count = counts_steps_on_device(optimizer);
+    // PyTorch's fused kernels take the number of steps of each parameter from the device.
+    const bool has_count =
+        optimizer_row(optimizer).counts_steps && optimizer.implementation == OptimizerImplementation::Fused;
     // Moments of one size alternate: both of a run are twice as many of the first.
-    if (TakesAlike<Sink> && !has_count && optimizer.states != OptimizerStates::EightBit) {
+    if (TakesAlike<Sink> && !has_count && has_torch_kernels(optimizer)) {
       return each([&](const ShardedParameter& shard, std::int64_t count) {
         if (!is_updated(shard)) return;
-        moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, moments * count);
+        const std::int64_t bytes = moment_bytes(optimizer, shard.local_elements, element_size(shard.parameter)).values;
+        keep(ParameterTensor::FirstMoment, shard.parameter, bytes, moments * count, MemoryCategory::OptState);
       });
     }
     const auto make = [&](const ShardedParameter& shard, std::int64_t count) {
@@ -421,27 +448,10 @@ class OptimizerWalk : private ShardLists<Sink> {
       if (has_count && shard.receives_gradient && muon_update_of(shard) == nullptr && is_stepped(shard)) {
         keep(ParameterTensor::StepCount, shard.parameter, 4, count, MemoryCategory::OptState);
       }
-      if (!is_updated(shard)) return;
-      moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, count);
-      if (moments > 1) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard, count);
+      if (is_updated(shard)) this->make_moments(shard, count);
     };
     if (uses_kinds_) return each(make);
     for (const ShardedParameter* shard : shards_) make(*shard, 1);
-  }
-
-  void moment(ParameterTensor what, ParameterTensor scale, const ShardedParameter& p, std::int64_t count) {
-    const std::int64_t n = p.local_elements;
-    switch (in_.plan->optimizer.states) {
-      case OptimizerStates::AsParameter:
-        return keep(what, p.parameter, n * element_size(p.parameter), count, MemoryCategory::OptState);
-      case OptimizerStates::BFloat16:
-        return keep(what, p.parameter, 2 * n, count, MemoryCategory::OptState);
-      case OptimizerStates::EightBit:
-        if (n < kSmallestEightBit) return keep(what, p.parameter, 4 * n, count, MemoryCategory::OptState);
-        keep(what, p.parameter, n, count, MemoryCategory::OptState);
-        return keep(scale, p.parameter, 4 * ((n + kEightBitBlock - 1) / kEightBitBlock), count,
-                    MemoryCategory::OptState);
-    }
   }
 
   // One as large as each updated shard.

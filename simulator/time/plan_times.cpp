@@ -27,7 +27,6 @@
 #include "core/plan/optimizer_table.h"
 #include "core/plan/parameter_part.h"
 #include "core/plan/workload.h"
-#include "simulator/ops/optimizer_update.h"
 #include "simulator/time/drive_times.h"
 
 #include <algorithm>
@@ -444,10 +443,17 @@ double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
   return is_one_pass ? row.passes.fused : row.passes.list;
 }
 
-/// Bytes per element, whose parameter and gradient have `item` bytes.
-double eight_bit_bytes(const Optimizer& optimizer, double item) {
-  constexpr double kMoment = 1 + 4.0 / kEightBitBlock;
-  return 3 * item + 2 * kMoment * static_cast<double>(num_moments(optimizer));
+/// Bytes of the moments of an element that are read and written beside `optimizer_passes`, and of fp32 temporaries.
+/// Paged moments are read where they are while the GPU has room for them.
+double state_traffic(const Optimizer& optimizer) {
+  const OptimizerRow& row = optimizer_row(optimizer);
+  if (!row.passes.without_states) return 0;
+  const double of_codes =
+      static_cast<double>(row.coded.bits) / 8 + 4 / static_cast<double>(std::max<std::int64_t>(1, row.coded.block));
+  const bool is_factored = row.update == UpdateRule::Factors || row.update == UpdateRule::TorchFactors;
+  const double moment = row.coded.bits > 0 ? of_codes : is_factored ? 0 : 4;
+  const double passed = static_cast<double>(row.coded.passed[0] + row.coded.passed[1]);
+  return 2 * (moment + passed) * static_cast<double>(num_moments(optimizer)) + 4 * row.passes.scratch;
 }
 
 // DeepSpeedCPUAdam passes over its tensors once.
@@ -474,9 +480,7 @@ Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& 
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
   const double passes = optimizer_passes(plan.optimizer, fused);
   const double item = plan.parameter_dtype && size_of(*plan.parameter_dtype) == Bytes(2) ? 2 : 4;
-  double bytes = passes * item * local_elements(layout);
-  if (!has_torch_kernels(plan.optimizer) && !plan.cpu_offload)
-    bytes = eight_bit_bytes(plan.optimizer, item) * local_elements(layout);
+  double bytes = (passes * item + state_traffic(plan.optimizer)) * local_elements(layout);
   // The gradient in one piece and in fp32, and the part of the parameters that is written from the fp32 one.
   if (layout.updates_parts())
     bytes += 3 * (item + static_cast<double>(size_of(layout.zero.dtype).count())) * local_elements(layout);

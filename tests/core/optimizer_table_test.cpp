@@ -11,7 +11,11 @@ TEST(OptimizerTable, EachRowHasItsNamesAndItsPasses) {
   std::set<std::string_view> names;
   for (const OptimizerRow& row : kOptimizerRows) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
-    EXPECT_EQ(row.sentence, "torch.optim." + std::string(row.class_name));
+    EXPECT_TRUE(row.sentence.ends_with("." + std::string(row.class_name))) << row.name;
+    EXPECT_EQ(row.sentence.starts_with("torch.optim."), row.library.empty()) << row.name;
+    // A refusal says what works instead.
+    for (const OptimizerRefusal& refusal : {row.on_dtensors, row.on_16_bit_dtensors, row.on_host})
+      EXPECT_EQ(refusal.why.empty(), refusal.hint.empty()) << row.name;
     EXPECT_GT(row.passes.fused, 0) << row.name;
     EXPECT_GE(row.passes.list, row.passes.fused) << row.name;
     // A moment is the second of two, and without moments an update still reads both and writes one.
@@ -32,6 +36,29 @@ TEST(OptimizerTable, OnlyAdamWDecaysInPlace) {
   EXPECT_TRUE(adds_decay(Optimizer{.kind = OptimizerKind::Adam, .weight_decay = 0.1}));
   EXPECT_TRUE(adds_decay(Optimizer{.kind = OptimizerKind::Sgd, .weight_decay = 0.1}));
   EXPECT_FALSE(adds_decay(Optimizer{.kind = OptimizerKind::Sgd, .weight_decay = 0}));
+}
+
+TEST(OptimizerTable, LibrariesCodeLargeMomentsInBlocks) {
+  const auto bytes = [](OptimizerKind kind, std::int64_t elements) {
+    const MomentBytes moment = moment_bytes({.kind = kind}, elements, 2);
+    return moment.values + moment.scales + moment.table;
+  };
+  // A byte for each element, and 4 for each 256, begun ones included; below 4096 elements fp32.
+  EXPECT_EQ(bytes(OptimizerKind::BnbAdamW8bit, 4096), 4096 + 4 * 16);
+  EXPECT_EQ(bytes(OptimizerKind::BnbAdamW8bit, 4097), 4097 + 4 * 17);
+  EXPECT_EQ(bytes(OptimizerKind::BnbLion8bit, 4095), 4 * 4095);
+  EXPECT_EQ(bytes(OptimizerKind::BnbPagedAdamW, 4096), 4 * 4096);
+  // torchao codes whole blocks alone, and the rest is like the parameter, of 2 bytes here. Each has a table.
+  EXPECT_EQ(bytes(OptimizerKind::AoAdamW8bit, 4096), 4096 + 4 * 16 + 1024);
+  EXPECT_EQ(bytes(OptimizerKind::AoAdamW8bit, 4097), 2 * 4097);
+  EXPECT_EQ(bytes(OptimizerKind::AoAdamW4bit, 4096), 2048 + 4 * 32 + 64);
+  EXPECT_EQ(bytes(OptimizerKind::AoAdamWFp8, 4096), 4096 + 4 * 16);
+}
+
+TEST(OptimizerTable, MomentsOfPagedOptimizersArePagedFrom100000ElementsOn) {
+  EXPECT_TRUE(pages_moment({.kind = OptimizerKind::BnbPagedAdamW8bit}, 100'000));
+  EXPECT_FALSE(pages_moment({.kind = OptimizerKind::BnbPagedAdamW8bit}, 99'999));
+  EXPECT_FALSE(pages_moment({.kind = OptimizerKind::BnbAdamW8bit}, 100'000));
 }
 
 }  // namespace

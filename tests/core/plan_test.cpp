@@ -57,7 +57,7 @@ TEST(PlanCheck, MuonNeedsMatricesWithEqualShards) {
   other.cpu_offload = true;
   EXPECT_EQ(first_words(other), "cpu_offload: Muon on the host is not predicted");
   other = plan;
-  other.optimizer.states = OptimizerStates::EightBit;
+  other.optimizer.states = OptimizerStates::BFloat16;
   EXPECT_EQ(first_words(other), "optimizer: torch.optim.Muon keeps its momentum in the dtype of the parameter");
   other = plan;
   other.mesh = {1, 3};

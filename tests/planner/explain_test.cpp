@@ -279,7 +279,7 @@ TEST(Explain, KindOfARemedyFollowsItsChange) {
   EXPECT_EQ(kind({.batch = 4}, 16), ChangesTraining);
   EXPECT_EQ(kind({.precision = Precision::BFloat16}), ChangesTraining);
   EXPECT_EQ(kind({.reduce_dtype = Dtype::BFloat16}), ChangesTraining);
-  EXPECT_EQ(kind({.optimizer_states = OptimizerStates::EightBit}), ChangesTraining);
+  EXPECT_EQ(kind({.optimizer = OptimizerKind::BnbAdamW8bit}), ChangesTraining);
   EXPECT_EQ(kind({.frozen = {"*.wte.weight"}}), ChangesTraining);
   EXPECT_EQ(kind({.sequence = 512}), ChangesTraining);
   EXPECT_EQ(kind({.gpus = 8}, 64), OtherMachine);

@@ -57,7 +57,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::ReduceDtype, {"bfloat16"}},
     {PlanChoice::OptimizerName, {"sgd"}},
     {PlanChoice::OptimizerImpl, {"for_loop"}},
-    {PlanChoice::OptimizerStatesName, {"8bit"}},
+    {PlanChoice::OptimizerStatesName, {"bfloat16"}},
     {PlanChoice::Clip, {"0.5"}},
     {PlanChoice::Initialization, {"cpu"}},
     {PlanChoice::Flavor, {"torchtitan"}},

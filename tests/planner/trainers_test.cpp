@@ -136,7 +136,7 @@ std::vector<SaidCase> training_cases() {
        "/activation_checkpointing", "/activation_checkpointing"},
       {"prefetch", [](Plan& plan) { plan.forward_prefetch = 1; }, "/forward_prefetch", "/forward_prefetch"},
       {"backward prefetch", [](Plan& plan) { plan.backward_prefetch = 2; }, "/backward_prefetch", "/backward_prefetch"},
-      {"8-bit states", [](Plan& plan) { plan.optimizer.states = OptimizerStates::EightBit; }, "/optimizer/states",
+      {"bf16 states", [](Plan& plan) { plan.optimizer.states = OptimizerStates::BFloat16; }, "/optimizer/states",
        "/optimizer/states"},
       {"every micro-batch reduced", [](Plan& plan) { plan.accumulation = 2; }, "", "/sync_every_micro_batch"},
       {"flash-attn's loss", [](Plan& plan) { set_loss(plan, {.kind = LossKind::FlashAttn}); }, "",

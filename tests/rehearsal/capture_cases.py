@@ -18,6 +18,8 @@ PLANS = {
 OTHER_PLANS = {
     "inside": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "projections"),
     "apart": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "encoder,refine,head"),
+    "copies": ("--runtime", "ddp", "--activation-checkpointing", "none"),
+    "flat": ("--runtime", "fsdp1", "--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "blocks"),
 }
 
 
@@ -157,9 +159,14 @@ REFUSED = (
     Case("only-looks", "no training", ("loops.py", "only_looks"), refusal="The script ended after 0 steps"),
     Case("engine", "accelerate with its FSDP plugin", ("loops.py", "engine"), TORCHRUN, ("--gpus", "4"),
          refusal="its FSDP plugin"),
-    _finetuned("optimizers", "bitsandbytes' AdamW8bit", "bitsandbytes", refusal="keeps states of", is_quick=True),
-    _finetuned("optimizers", "torchao's AdamW8bit", "torchao", refusal="keeps states of"),
     _finetuned("optimizers", "AdamW with amsgrad", "amsgrad", refusal="amsgrad=True", is_quick=True),
-    _finetuned("optimizers", "transformers' Adafactor", "adafactor", refusal="keeps states of"),
+    _finetuned("optimizers", "Adagrad", "adagrad", refusal="keeps states of"),
     _finetuned("fused", "Llama, Liger's cross entropy behind the head", "apart", refusal="Leave out the check"),
+)
+
+# Scripts whose optimizer no plan of FSDP2 can have.
+UNSHARDED = (
+    _finetuned("optimizers", "bitsandbytes' AdamW8bit", "bitsandbytes", is_quick=True, quick_plans=("copies", "flat")),
+    _finetuned("optimizers", "torchao's AdamW8bit", "torchao", is_quick=True, quick_plans=("copies",)),
+    _finetuned("optimizers", "transformers' Adafactor", "adafactor", is_quick=True, quick_plans=("copies",)),
 )

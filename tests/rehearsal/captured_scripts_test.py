@@ -15,7 +15,7 @@ import sys
 import tempfile
 import unittest
 
-from capture_cases import CASES, OTHER_PLANS, PLANS, REFUSED
+from capture_cases import CASES, OTHER_PLANS, PLANS, REFUSED, UNSHARDED
 from capture_runs import GPU, GPUS, SCRIPTS, Runner, collectives_of, difference, problems_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ class CapturedScripts(unittest.TestCase):
         self.runner = Runner(PROGRAM, self.folder, settings)
 
     def test_plans_of_captures_match_their_scripts(self) -> None:
-        for case in (each for each in CASES if each.is_quick and each.packages == PACKAGES):
+        for case in (each for each in (*CASES, *UNSHARDED) if each.is_quick and each.packages == PACKAGES):
             found = self.runner.run(case, {name: {**PLANS, **OTHER_PLANS}[name] for name in case.quick_plans})
             with self.subTest(case=case.name):
                 self.assertNotIn("refused", found)

@@ -4,10 +4,10 @@ parameters, memory.
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, torch (what
                                                       releases do otherwise), lora, fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
-                                                      zero_offload_more, zero_nvme, zero_nvme_more, zero_held, zero_held_more and loss are all cases of one; held_CASE is a case of FSDP1 or
+                                                      zero_offload_more, zero_nvme, zero_nvme_more, optimizers, zero_held, zero_held_more and loss are all cases of one; held_CASE is a case of FSDP1 or
                                                       ZeRO with a CPU that is as far ahead as it can be
 
-Exit 77: cases of zero are asked for, and the Python has no DeepSpeed.
+Exit 77: cases of zero are asked for, and the Python has no DeepSpeed; or likewise of optimizers and bitsandbytes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_loss import LOSS_CASES  # noqa: E402
 from plan_cases_lora import LORA_CASES, ZERO_LORA_CASES  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
+from plan_cases_optimizers import OPTIMIZER_CASES, OPTIMIZER_FAILURES, package_of  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
 from plan_cases_simple_fsdp import SIMPLE_FSDP_CASES, SIMPLE_FSDP_MORE_CASES  # noqa: E402
 from plan_cases_torch import REDUCTION_CASES, RELEASE_BANDS, TORCH_CASES  # noqa: E402
@@ -91,6 +92,7 @@ def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world
         "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank % on_node), "LOCAL_WORLD_SIZE": str(on_node),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "STUB_GPU_COUNT": str(on_node),
         "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0",  # A prediction has none.
+        "TORCHINDUCTOR_CACHE_DIR": str(record_file.parent / "inductor"),  # Kernels that are compiled are compared anew.
         "STUB_GPU_EVENTS": events,  # done: what another stream has used is free at once (record_stream), as in a prediction.
     }
     done = subprocess.run([sys.executable, *words, str(job_file)], cwd=ROOT / "python",
@@ -166,6 +168,25 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
                                         "Tensor cached during selective activation checkpoint has been mutated",
                                         "adds its bias in place")
 
+    def check_optimizer_fails_and_is_refused(self, case: Case, failure: str) -> None:
+        """The library ends with an error in its first step, and the plan is refused for that."""
+        kind = case.plan["optimizer"]["kind"]
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            spec_file, plan_file = write_case(case, LIBRARY, folder)
+            with_this_torch(plan_file)
+            with self.assertRaisesRegex(Refused, f"optimizer/kind: .*{failure}"):
+                predict(case, plan_file)
+            plan = json.loads(plan_file.read_text(encoding="utf-8"))
+            plan["optimizer"]["kind"] = "adamw"
+            plan_file.write_text(json.dumps(plan), encoding="utf-8")
+            job_file = write_job(case, predict(case, plan_file), spec_file, folder)
+            job = json.loads(job_file.read_text(encoding="utf-8"))
+            job["plan"]["optimizer"]["kind"] = kind
+            job_file.write_text(json.dumps(job), encoding="utf-8")
+            with self.assertRaisesRegex(AssertionError, failure):
+                rehearse(job_file, folder / "record.json", case.rank, case.shard)
+
     def check_held(self, case: Case) -> None:
         """What is reserved when what another stream has used is free once the CPU has waited for it, and not before."""
         with tempfile.TemporaryDirectory() as name:
@@ -188,6 +209,8 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
         rows = []
         bands = RELEASE_BANDS.get(TORCH, {}).get(case.name, (case.requested, case.allocated, case.reserved))
         for phase in measured["phases"]:
+            if phase["phase"] not in predicted["phases"]:  # Inductor stores what it compiles, which counts as saving.
+                continue
             forecast = predicted["phases"][phase["phase"]]
             for kind, key, bound in zip(("requested", "allocated", "reserved"),
                                         ("live_peak_bytes", "allocated_peak_bytes", "reserved_peak_bytes"), bands):
@@ -205,7 +228,7 @@ RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("
 GROUPS = {"fsdp2": CASES, "lora": LORA_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES,
-          "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES}
+          "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES, "optimizers": OPTIMIZER_CASES}
 # The same with events held back. For ZeRO those that every test run trains, and all others with streams of their own.
 ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES,
                *NVME_CASES, *NVME_MORE_CASES]
@@ -227,6 +250,15 @@ for _package, _of in (("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("li
     GROUPS = {name: cases for name, cases in GROUPS.items() if _of not in name}
     HELD_GROUPS = {name: cases for name, cases in HELD_GROUPS.items() if _of not in name}
 
+_lacking = sorted({package_of(case) for case in OPTIMIZER_CASES if importlib.util.find_spec(package_of(case)) is None})
+if _lacking:
+    GROUPS["optimizers"] = [case for case in OPTIMIZER_CASES if package_of(case) not in _lacking]
+    if not WANTED or "optimizers" in WANTED:
+        print(f"Some cases of optimizers need {', '.join(_lacking)}. Write: ./scripts/rehearsal_env finetuning, and have PYTHONPATH "
+              "lead there.", file=sys.stderr)
+    if WANTED == ["optimizers"] and "bitsandbytes" in _lacking:
+        sys.exit(77)
+
 for _group, _case in [(group, case) for group, cases in GROUPS.items() for case in cases]:
     if not WANTED or _case.name in WANTED or _group in WANTED:
         is_early = _case.plan.get("activation_checkpointing", {}).get("early_stop", True)
@@ -237,6 +269,11 @@ for _group, _case in [(group, case) for group, cases in GROUPS.items() for case 
 if "zero3" in GROUPS and (not WANTED or "zero3" in WANTED):
     PlansUnderTheRealPyTorch.test_zero3_recomputation_to_the_end = PlansUnderTheRealPyTorch.check_recomputation_to_the_end
     PlansUnderTheRealPyTorch.test_zero3_kept_products_with_biases = PlansUnderTheRealPyTorch.check_kept_products_with_biases
+
+for _case, _failure in OPTIMIZER_FAILURES:
+    if package_of(_case) not in _lacking and (not WANTED or _case.name in WANTED or "optimizers" in WANTED):
+        setattr(PlansUnderTheRealPyTorch, f"test_{_case.name}",
+                lambda self, case=_case, failure=_failure: self.check_optimizer_fails_and_is_refused(case, failure))
 
 for _group, _case in [(group, case) for group, cases in HELD_GROUPS.items() for case in cases]:
     if not WANTED or f"held_{_case.name}" in WANTED or _group in WANTED:

@@ -121,7 +121,7 @@ TEST(HostMemory, FurtherMicroBatchesNeedAnotherCopy) {
 
 TEST(HostMemory, EightBitStatesAreUpdatedInFp32OneParameterAfterAnother) {
   Plan plan = offloaded();
-  plan.optimizer.states = OptimizerStates::EightBit;
+  plan.optimizer.kind = OptimizerKind::BnbAdamW8bit;
   // For 2000 fp32 elements both moments, the gradient, the root and the quotient: 5 x 8000 bytes on each of three
   // ranks.
   EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, six_rows_over_four())).at("temporaries"), 3 * 5 * 8000);

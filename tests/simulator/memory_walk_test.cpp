@@ -349,14 +349,10 @@ TEST(MemoryWalk, AdamTemporariesAreOneForForeachNoneForFusedThreeForLoop) {
 }
 
 TEST(MemoryWalk, EightBitStatesAreUpdatedWithoutTemporaries) {
-  using enum OptimizerImplementation;
-  for (const OptimizerImplementation implementation : {Foreach, Fused, ForLoop}) {
-    for (const OptimizerKind kind : {OptimizerKind::AdamW, OptimizerKind::Adam}) {
-      const Walked walked = stepped(
-          {.kind = kind, .implementation = implementation, .states = OptimizerStates::EightBit, .weight_decay = 0.1});
-      const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
-      EXPECT_EQ(step.peak - bytes_of(step, Temp), 0) << static_cast<int>(implementation);
-    }
+  for (const OptimizerKind kind : {OptimizerKind::BnbAdamW8bit, OptimizerKind::BnbAdam8bit, OptimizerKind::BnbLion}) {
+    const Walked walked = stepped({.kind = kind, .weight_decay = 0.1});
+    const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
+    EXPECT_EQ(step.peak - bytes_of(step, Temp), 0) << static_cast<int>(kind);
   }
 }
 
@@ -394,12 +390,25 @@ TEST(MemoryWalk, StatesAreTwoMomentsOneMomentOrNone) {
 
 TEST(MemoryWalk, EightBitStatesHaveScalesAndSmallTensorsStayInFp32) {
   // Shards of 1024 and 512 elements are below 4096.
-  EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}), 2 * kS);
-  // bitsandbytes counts steps on the host.
-  EXPECT_EQ(state_bytes({.implementation = OptimizerImplementation::Fused, .states = OptimizerStates::EightBit}),
-            2 * kS);
-  // At width 256 they have 16384 and 8192: n bytes and n / 256 scales of 4 bytes, twice.
-  EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}, 256), 2 * (kLayers * (16384 + 4 * 64) + 8192 + 4 * 32));
+  EXPECT_EQ(state_bytes({.kind = OptimizerKind::BnbAdamW8bit}), 2 * kS);
+  // At width 256 they have 16384 and 8192: n bytes and n / 256 scales of 4 bytes, twice, and two tables of 1024 bytes.
+  const std::int64_t codes = kLayers * (16384 + 4 * 64) + 8192 + 4 * 32;
+  EXPECT_EQ(state_bytes({.kind = OptimizerKind::BnbAdamW8bit}, 256), 2 * codes + 2 * 1024);
+  EXPECT_EQ(state_bytes({.kind = OptimizerKind::BnbLion8bit}, 256), codes + 1024);
+  // torchao: each of the six tensors has its own tables.
+  EXPECT_EQ(state_bytes({.kind = OptimizerKind::AoAdamW8bit}, 256), 2 * codes + 2 * 1024 * (kLayers + 1));
+}
+
+TEST(MemoryWalk, TorchaoPassesFp32MomentsFromOneKernelToTheNext) {
+  const auto temporaries = [](OptimizerKind kind) {
+    const Walked walked = stepped({.kind = kind}, 256);
+    const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
+    return step.peak - bytes_of(step, Temp);
+  };
+  // For the largest tensor, 16384 elements: scales of two moments in blocks of 256, and the moments in fp32.
+  EXPECT_EQ(temporaries(OptimizerKind::AoAdamW8bit), 2 * (4 * 64 + 4 * 16384));
+  // In 4 bits blocks of 128, and codes as int64.
+  EXPECT_EQ(temporaries(OptimizerKind::AoAdamW4bit), 2 * (4 * 128 + 4 * 16384 + 8 * 16384));
 }
 
 TEST(MemoryWalk, TwoBillionParametersNeed32GigabytesOverAllRanks) {

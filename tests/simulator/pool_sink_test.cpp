@@ -40,11 +40,12 @@ Plan any_plan_of_experts() {
   for (int i = 0; i < 3; ++i)
     plan.units.push_back({{"model.layers." + std::to_string(i)}, any_reshard(plan.mesh.dp_shard())});
   plan.units.push_back({{""}, {}});
-  plan.optimizer.kind = *rc::gen::element(OptimizerKind::AdamW, OptimizerKind::Adam, OptimizerKind::Sgd);
+  plan.optimizer.kind =
+      *rc::gen::element(OptimizerKind::AdamW, OptimizerKind::Adam, OptimizerKind::Sgd, OptimizerKind::BnbAdamW8bit,
+                        OptimizerKind::AoAdamW8bit, OptimizerKind::AoAdamW4bit, OptimizerKind::ScheduleFreeAdamW);
   plan.optimizer.implementation = *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Foreach,
                                                     OptimizerImplementation::Fused, OptimizerImplementation::ForLoop);
-  plan.optimizer.states =
-      *rc::gen::element(OptimizerStates::AsParameter, OptimizerStates::BFloat16, OptimizerStates::EightBit);
+  plan.optimizer.states = *rc::gen::element(OptimizerStates::AsParameter, OptimizerStates::BFloat16);
   plan.optimizer.momentum = plan.optimizer.kind == OptimizerKind::Sgd ? 0.9 : 0;
   plan.optimizer.weight_decay = *rc::gen::element(0.0, 0.1);
   if (*rc::gen::arbitrary<bool>()) plan.optimizer.clip_grad_norm = 1;

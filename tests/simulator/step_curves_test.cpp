@@ -104,7 +104,7 @@ std::vector<Case> cases() {
     plan.mixed_precision.reduce_dtype = Dtype::BFloat16;
     plan.accumulation = 3;
   });
-  add("eight bit", "gpt2", small, {1, 3}, [](Plan& plan) { plan.optimizer.states = OptimizerStates::EightBit; });
+  add("eight bit", "gpt2", small, {1, 3}, [](Plan& plan) { plan.optimizer.kind = OptimizerKind::BnbAdamW8bit; });
   return all;
 }
 

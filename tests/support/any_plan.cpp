@@ -125,9 +125,9 @@ Plan make_any_plan() {
   plan.separate_reduce_scatter_group = *rc::gen::arbitrary<bool>();
   plan.accumulation = *rc::gen::inRange(1, 64);
   plan.sync_every_micro_batch = *rc::gen::arbitrary<bool>();
-  plan.optimizer = {.kind = *any_of(OptimizerKind::Sgd),
+  plan.optimizer = {.kind = *any_of(OptimizerKind::ScheduleFreeAdamW),
                     .implementation = *any_of(OptimizerImplementation::ForLoop),
-                    .states = *any_of(OptimizerStates::EightBit),
+                    .states = *any_of(OptimizerStates::BFloat16),
                     .weight_decay = any_number(),
                     .momentum = any_number()};
   if (plan.optimizer.kind != OptimizerKind::Sgd) plan.optimizer.momentum = 0;
