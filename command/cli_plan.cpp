@@ -27,9 +27,9 @@
 #include "core/spec/model_spec.h"
 #include "planner/advice/explain.h"
 #include "planner/advice/explained_search.h"
+#include "planner/advice/plan_notes.h"
 #include "planner/advice/remedies.h"
 #include "planner/advice/time_changes.h"
-#include "planner/advice/upgrade_note.h"
 #include "planner/request/larger_gpus.h"
 #include "planner/request/machine_choice.h"
 #include "planner/request/runtime_choice.h"
@@ -457,7 +457,7 @@ CommandResult simulate_command(const CommandLine& line, const Output& output) {
   } else if (output.quiet) {
     print_quietly(output, report);
   } else {
-    const planner::Explanation explanation{.upgrade = planner::upgrade_note(report.plan, report, predictor)};
+    const planner::Explanation explanation{.notes = planner::plan_notes(report.plan, report, predictor)};
     output.print(render::document_of(
         report, explanation, output.view(),
         {.facts = planner::facts_of(given.model),
@@ -523,7 +523,7 @@ CommandResult explain_command(const CommandLine& line, const Output& output) {
   if (!remedies) return input_failure(remedies.error());
   const planner::Explanation explanation{.binding = planner::binding_of(report),
                                          .remedies = std::move(*remedies),
-                                         .upgrade = planner::upgrade_note(report.plan, report, predictor)};
+                                         .notes = planner::plan_notes(report.plan, report, predictor)};
 
   const auto written = write_plan_file(line, output, report, given.cluster);
   if (!written) return tl::unexpected(written.error());

@@ -216,7 +216,7 @@ text::Document document_of(const planner::SearchResult& result, const View& view
   std::vector<std::string> notes = result.notes;
   if (const std::string objective = objective_of(result); !objective.empty()) notes.push_back(objective);
   if (!result.refinement.empty()) notes.push_back(result.refinement + ".");
-  if (!result.explanation.upgrade.empty()) notes.push_back(result.explanation.upgrade);
+  notes.insert(notes.end(), result.explanation.notes.begin(), result.explanation.notes.end());
   if (!notes.empty()) document.push_back(text::Entry{.label = "note", .lines = notes});
   add_assumptions(document, report.assumptions);
   add_next(document, with_facts);
@@ -231,7 +231,7 @@ text::Document document_of(const StepReport& report, const planner::Explanation&
   add_explanation(document, explanation, view.verbose);
   add_plan_and_memory(document, report, context.facts, context.batch_origin, view);
   add_traffic_and_time(document, report, view);
-  if (!explanation.upgrade.empty()) document.push_back(text::Entry{.label = "note", .lines = {explanation.upgrade}});
+  if (!explanation.notes.empty()) document.push_back(text::Entry{.label = "note", .lines = explanation.notes});
   add_assumptions(document, report.assumptions);
   add_next(document, context);
   return document;

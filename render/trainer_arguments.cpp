@@ -136,6 +136,9 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
   const Dimension* batch = find_dimension(config.model.dimensions, "batch");
   if (batch != nullptr) add("per_device_train_batch_size", fmt::format("{:g}", batch->value));
   add("gradient_accumulation_steps", fmt::format("{}", plan.accumulation));
+  if (plan.accumulation > 1 && plan.sync_every_micro_batch) {
+    add("accelerator_config", R"({"gradient_accumulation_kwargs": {"sync_each_batch": True}})");
+  }
   add("bf16", truth(plan.mixed_precision.param_dtype == Dtype::BFloat16));
   add("max_grad_norm", fmt::format("{:g}", plan.optimizer.clip_grad_norm.value_or(0)));
   if (is_named(plan.optimizer)) {

@@ -14,6 +14,10 @@ std::int64_t ShardedParameter::local_elements_of(std::int64_t rank) const {
   return fsdp::local_elements(elements, shard_elements, rank);
 }
 
+Bytes accumulated_gradients(const ShardedUnit& unit, FlatParameters flat) {
+  return size_of(flat == FlatParameters::None ? unit.reduce_dtype : unit.param_dtype) * unit.reduced_true_elements;
+}
+
 const GradientBucket& Layout::bucket(int number) const {
   const auto place = static_cast<std::size_t>(number);
   return place < buckets.size() ? buckets[place] : first_buckets[place - buckets.size()];

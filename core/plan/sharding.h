@@ -51,6 +51,13 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
+/// Whether a unit is one flat parameter, as in FSDP1, and in which form the optimizer gets it.
+enum class FlatParameters : std::uint8_t {
+  None,   ///< Each parameter is cut by itself.
+  Whole,  ///< The flat parameter.
+  Views,  ///< Views of the original parameters' elements in the rank's shard (use_orig_params).
+};
+
 struct ShardedUnit {
   std::string name;                          ///< Its first module; "" is the root.
   std::vector<int> modules;                  ///< In `Model::modules`.
@@ -73,6 +80,9 @@ struct ShardedUnit {
   bool operator==(const ShardedUnit&) const = default;
 };
 
+/// Bytes of a unit's unsharded gradients that a rank keeps after a micro-batch without reduction.
+Bytes accumulated_gradients(const ShardedUnit& unit, FlatParameters flat);
+
 /// Gradients that DDP or ZeRO all-reduces together. For SimpleFSDP: the gradient of a single read of a parameter,
 /// padded for the reduce-scatter.
 struct GradientBucket {
@@ -85,13 +95,6 @@ struct GradientBucket {
 
   Bytes bytes() const { return size_of(dtype) * elements; }
   bool operator==(const GradientBucket&) const = default;
-};
-
-/// Whether a unit is one flat parameter, as in FSDP1, and in which form the optimizer gets it.
-enum class FlatParameters : std::uint8_t {
-  None,   ///< Each parameter is cut by itself.
-  Whole,  ///< The flat parameter.
-  Views,  ///< Views of the original parameters' elements in the rank's shard (use_orig_params).
 };
 
 /// For ZeRO: all trained parameters, concatenated; each rank updates an equal part. ZeRO-3 first cuts and pads each

@@ -9,9 +9,9 @@
 #include "core/report/device_verdict.h"
 #include "planner/advice/explain.h"
 #include "planner/advice/other_plans.h"
+#include "planner/advice/plan_notes.h"
 #include "planner/advice/remedies.h"
 #include "planner/advice/remedy_kind.h"
-#include "planner/advice/upgrade_note.h"
 #include "planner/search/expandable_segments.h"
 #include "planner/search/predicted_cost.h"
 #include "planner/search/search_stages.h"
@@ -91,7 +91,7 @@ void explain(SearchedSpace& searched) {
   result.explanation.binding = binding_of(result.report);
   if (searched.space.explain) {
     simulator::Predictor& predictor = searched.found.cost->predictor_of(searched.found.plan_point());
-    result.explanation.upgrade = upgrade_note(result.best.plan, result.report, predictor);
+    result.explanation.notes = plan_notes(result.best.plan, result.report, predictor);
   }
   const std::optional<Wrap>& wrap = searched.prepared.space.wrap;
   if (wrap && is_policy(*wrap)) result.explanation.wrap = explain_policy(searched.prepared.model(), *wrap);

@@ -274,8 +274,7 @@ void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
   sums.accumulated_of_call.assign(block_of_call_.size(), 0);
   for (const ShardedUnit& unit : layout.units) {
     if (unit.windows.empty()) continue;
-    const bool is_flat = layout.flat != FlatParameters::None;
-    const std::int64_t bytes = bytes_of(unit.reduced_true_elements, is_flat ? unit.param_dtype : unit.reduce_dtype);
+    const std::int64_t bytes = accumulated_gradients(unit, layout.flat).count();
     sums.accumulated += bytes;
     const int last_pass = unit.windows.back().begin;
     for (std::size_t c = 0; c < sums.accumulated_of_call.size(); ++c) {

@@ -106,8 +106,7 @@ struct Explanation {
   std::string binding;              ///< One sentence: the moment, unit and term that decide the peak.
   std::vector<Candidate> rejected;  ///< The nearest faster plans that did not fit, with the bytes that they lack.
   std::vector<Remedy> remedies;
-  std::string upgrade =
-      {};  ///< The changes that the newest PyTorch would make (planner/advice/upgrade_note.h). Empty if there are none.
+  std::vector<std::string> notes = {};         ///< Sentences about the plan (planner/advice/plan_notes.h).
   std::optional<PolicyExplanation> wrap = {};  ///< If one of PyTorch's auto-wrap policies chose the units.
 
   bool operator==(const Explanation&) const = default;

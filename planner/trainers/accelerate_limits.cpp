@@ -592,8 +592,9 @@ std::string_view flat_strategy_of(const Plan& plan) {
 }
 
 std::span<const Limit> limits_of_transformers_loop(const TrainerRelease& release) {
-  const std::span<const Limit> all = kLimitsOfTransformersLoop;
-  return release.takes_norms ? all : all.first(all.size() - 1);
+  std::span<const Limit> limits = kLimitsOfTransformersLoop;
+  if (release.can_sync_each_batch) limits = limits.subspan(1);
+  return release.takes_norms ? limits : limits.first(limits.size() - 1);
 }
 
 }  // namespace fsdp::planner

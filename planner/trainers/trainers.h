@@ -38,6 +38,9 @@ struct TrainerRelease {
   bool has_keys_of_fsdp2 = false;
   /// The Trainer: it computes the norm of the gradients in every step, clipped or not (trainer.py _get_grad_norm).
   bool takes_norms = false;
+  /// The Trainer: with accelerator_config's sync_each_batch every micro-batch reduces (trainer.py). If false, only the
+  /// last one does.
+  bool can_sync_each_batch = false;
   /// torchtitan: configurations are Python functions, and it reads no TOML.
   bool has_registry = false;
 

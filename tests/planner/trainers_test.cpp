@@ -146,6 +146,22 @@ std::vector<SaidCase> training_cases() {
   };
 }
 
+TEST(Trainers, NewerTrainerReducesEveryMicroBatch) {
+  const Model model = trained_model();
+  const TrainerRelease newest = Trainer::Transformers;
+  Plan plan = sayable();
+  plan.accumulation = 2;
+  const auto reports = [&](const TrainerRelease& release) {
+    const std::string places = error_places(unsaid(release, plan, model));
+    return places.find("/sync_every_micro_batch") != std::string::npos;
+  };
+  EXPECT_TRUE(reports(kTransformers));
+  EXPECT_FALSE(reports(newest));
+  plan.sync_every_micro_batch = false;
+  EXPECT_FALSE(reports(kTransformers));
+  EXPECT_FALSE(reports(newest));
+}
+
 std::vector<SaidCase> said_cases() {
   std::vector<SaidCase> all = sharding_cases();
   for (SaidCase& each : training_cases()) all.push_back(std::move(each));

@@ -204,6 +204,13 @@ class Trainers(ProgramInAFolder):
         self.assertIn("_checkpointing=True", text)
         self.trained(text, beside=MICRO_BATCH)  # It loads all micro-batches of a step at once.
 
+    @unittest.skipUnless(HAS_UNITS_OF_ENDS, "this Trainer reduces in the last micro-batch alone")
+    def test_the_trainer_reduces_every_micro_batch(self) -> None:
+        text = self.exported("trainer", "--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--clip-grad-norm", "1",
+                             "--accumulate", "2", "--gradient-sync", "every", "--precision", "mixed")
+        self.assertNotIn("closest plan", text)
+        self.trained(text, beside=MICRO_BATCH)
+
     def test_the_trainer_shards_hybrid_and_mixes_precision(self) -> None:
         text = self.exported("trainer", "--shard", "2", "--replicate", "2", "--reshard", "true", "--precision", "mixed",
                              "--optimizer-impl", "fused", "--activation-checkpointing", "none")
