@@ -92,6 +92,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::Nodes, kMachines, kNamesLinks),
     of_choice(planner::PlanChoice::GpuName, kMachines, kNamesLinks | Command::Calibrate),
     of_choice(planner::PlanChoice::Memory, kMachines, kOnMachines | Command::Execute),
+    of_choice(planner::PlanChoice::ReserveMemory, kMachines, kOnMachines),
     of_choice(planner::PlanChoice::ClusterFile, kMachines, kNamesLinks | Command::Execute | Command::Calibrate),
 
     of_choice(planner::PlanChoice::IntraLinkName, kLinks, kNamesLinks),

@@ -185,7 +185,7 @@ bool prints_json(const CommandLine& line, const Output& output) {
 }
 
 void note_decimal_sizes(const CommandLine& line, const Output& output) {
-  for (const Option option : {Option::Memory, Option::HostMemory, Option::NvmeCapacity}) {
+  for (const Option option : {Option::Memory, Option::ReserveMemory, Option::HostMemory, Option::NvmeCapacity}) {
     const std::optional<std::string> text = line.value(option);
     if (!text || !is_decimal_size(*text)) continue;
     const Result<Bytes> size = parse_size(*text, flag_of(option));

@@ -113,11 +113,14 @@ void read_device_terms(const CommandLine& line, runs::RehearsalSettings& setting
     settings.context = {"CUDA context", *given, Provenance::Given, "--context-bytes"};
   }
   const Bytes usable = settings.cluster.gpu.usable_memory.value;
-  if (settings.context.bytes >= usable) {
-    errors.push_back({"--context-bytes",
-                      fmt::format("The CUDA context of {} leaves nothing of the GPU's {}.",
-                                  format_bytes(settings.context.bytes), format_bytes(usable)),
-                      ""});
+  const Bytes reserved = settings.cluster.reserved_memory ? settings.cluster.reserved_memory->value : Bytes(0);
+  if (settings.context.bytes + reserved >= usable) {
+    errors.push_back(
+        {"--context-bytes",
+         fmt::format("The CUDA context of {}{} leaves nothing of the GPU's {}.", format_bytes(settings.context.bytes),
+                     reserved > Bytes(0) ? fmt::format(" beside {} of other programs", format_bytes(reserved)) : "",
+                     format_bytes(usable)),
+         ""});
   }
 }
 

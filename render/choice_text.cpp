@@ -131,6 +131,18 @@ Result<planner::OffloadChoice> read_offload(const std::string& text, std::string
                  "Write yes, no, or with --runtime zero3 nvme.");
 }
 
+Result<Reserve> read_reserve(const std::string& text, std::string_view where) {
+  if (!text.ends_with('%')) {
+    const Result<Bytes> size = parse_size(text, where);
+    if (size) return Reserve{.bytes = *size};
+    return failure(std::string(where), size.error().front().what, "Write a size such as 30G, or a share such as 40%.");
+  }
+  const std::optional<double> percent = parse_number(std::string_view(text).substr(0, text.size() - 1));
+  if (percent && *percent > 0 && *percent < 100) return Reserve{.share = *percent / 100};
+  return failure(std::string(where), fmt::format("\"{}\" is not a share of a GPU's memory.", text),
+                 "Write it as 40%: above 0 and below 100.");
+}
+
 /// The names of an enum, if its text can have no other form.
 template <class E>
 constexpr const EnumTable<E>* kTableOf = nullptr;
@@ -172,6 +184,9 @@ Result<std::string> read_as(const planner::ChoiceRow& row, const std::string& te
 }
 Result<Bytes> read_as(const planner::ChoiceRow& row, const std::string& text, Bytes /*type*/) {
   return parse_size(text, place_of(row));
+}
+Result<Reserve> read_as(const planner::ChoiceRow& row, const std::string& text, const Reserve& /*type*/) {
+  return read_reserve(text, place_of(row));
 }
 Result<BytesPerSecond> read_as(const planner::ChoiceRow& row, const std::string& text, BytesPerSecond /*type*/) {
   return parse_bandwidth(text, place_of(row));
@@ -261,6 +276,9 @@ std::string text_as(Bytes size) {
   constexpr std::int64_t kGib = std::int64_t{1} << 30;
   const bool is_whole = size.count() > 0 && size.count() % kGib == 0;
   return is_whole ? fmt::format("{}G", size.count() / kGib) : exact_size(size);
+}
+std::string text_as(const Reserve& reserve) {
+  return reserve.share > 0 ? fmt::format("{:.6g}%", 100 * reserve.share) : text_as(reserve.bytes);
 }
 std::string text_as(BytesPerSecond bandwidth) {
   return exact_bandwidth(bandwidth);

@@ -178,7 +178,10 @@ std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::
     live += memory.at_peak[i];
   }
   terms.emplace_back("allocator overhead", memory.peaks.reserved - live);
-  terms.emplace_back("outside PyTorch", memory.peaks.device - memory.peaks.reserved);
+  Bytes others;
+  for (const DeviceTerm& term : memory.device_terms) others += term.name == kOtherPrograms ? term.bytes : Bytes(0);
+  terms.emplace_back(kOtherPrograms, others);
+  terms.emplace_back("outside PyTorch", memory.peaks.device - memory.peaks.reserved - others);
   std::erase_if(terms, [](const auto& term) { return term.second <= Bytes(0); });
   std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   const std::string moment = moment_of(memory, with_op);
@@ -243,7 +246,7 @@ class Brief {
     for (const std::string& each : report_.assumptions) {
       if (is_note(each)) notes_.push_back(each);
     }
-    if (!explanation_.upgrade.empty()) notes_.push_back(explanation_.upgrade);
+    notes_.insert(notes_.end(), explanation_.notes.begin(), explanation_.notes.end());
   }
 
   bool is_stand_in() const {

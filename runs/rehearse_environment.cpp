@@ -54,6 +54,8 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
   const auto bytes = [&](const Sourced<Bytes>& figure) { return number(figure.value.count()); };
   const std::string path = environment_variable("PYTHONPATH");
+  // The stub takes both at once.
+  const Bytes reserved = settings.cluster.reserved_memory ? settings.cluster.reserved_memory->value : Bytes(0);
   std::vector<std::pair<std::string, std::string>> result = {
       {"STUB_GPU_NAME", driver_name(gpu)},
       {"STUB_GPU_COMPUTE_CAPABILITY", number(gpu.compute_capability)},
@@ -63,7 +65,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
       {"STUB_GPU_SHARED_PER_SM_BYTES", bytes(gpu.shared_memory_per_sm)},
       {"STUB_GPU_THREADS_PER_SM", number(threads_per_sm(gpu.compute_capability))},
       {"STUB_GPU_BYTES", bytes(gpu.usable_memory)},
-      {"STUB_GPU_CONTEXT_BYTES", number(settings.context.bytes.count())},
+      {"STUB_GPU_CONTEXT_BYTES", number((settings.context.bytes + reserved).count())},
       {"STUB_GPU_NCCL_BYTES", nccl_text(settings.nccl)},
       {"STUB_GPU_EVENTS", job.bound == EventBound::Done ? "done" : "hold"},
       {"FSDP_REHEARSAL", "1"},

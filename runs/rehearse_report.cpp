@@ -74,6 +74,10 @@ std::vector<DeviceTerm> device_terms(const RehearsalSettings& settings, const Re
   for (DeviceTerm term : record.memory.device_terms) {
     outside += term.bytes;
     if (term.name == settings.context.name) {
+      if (const auto& others = settings.cluster.reserved_memory) {
+        term.bytes -= others->value;
+        terms.push_back({std::string(kOtherPrograms), others->value, others->provenance, others->source});
+      }
       term.provenance = settings.context.provenance;
       term.source = settings.context.source;
     } else if (!settings.nccl.empty() && term.name == settings.nccl.back().term.name) {

@@ -104,6 +104,21 @@ Errors check(const ClusterOverrides& overrides) {
   return errors;
 }
 
+/// Sets the memory that other programs take. Error: it leaves none.
+Result<void> reserve_memory(Cluster& cluster, const std::optional<Reserve>& reserve) {
+  const Bytes usable = cluster.gpu.usable_memory.value;
+  if (reserve) {
+    const double share = reserve->share * static_cast<double>(usable.count());
+    const Bytes bytes = reserve->share > 0 ? Bytes(static_cast<std::int64_t>(share)) : reserve->bytes;
+    cluster.reserved_memory = given(bytes, "--reserve");
+  }
+  if (!cluster.reserved_memory || cluster.reserved_memory->value < usable) return {};
+  return failure("--reserve",
+                 fmt::format("Other programs take {}, and a GPU has {}.", format_bytes(cluster.reserved_memory->value),
+                             format_bytes(usable)),
+                 "Leave some of it for the training.");
+}
+
 /// Changes the link inside a node. Error: NVLink without a bandwidth for a GPU that is not known to have it.
 Result<void> override_intra_node(Cluster& cluster, const ClusterOverrides& overrides) {
   if (overrides.intra_link && *overrides.intra_link != cluster.intra_node.kind) {
@@ -332,6 +347,9 @@ Result<Cluster> override_cluster(Cluster cluster, const ClusterOverrides& overri
     cluster.gpu.memory = given(*overrides.memory, "--mem");
     cluster.gpu.usable_memory = cluster.gpu.memory;
   }
+  if (Result<void> changed = reserve_memory(cluster, overrides.reserve); !changed) {
+    return tl::unexpected(changed.error());
+  }
   if (Result<void> changed = override_intra_node(cluster, overrides); !changed) return tl::unexpected(changed.error());
   if (overrides.network && *overrides.network != cluster.network.kind) {
     cluster.network.kind = *overrides.network;
@@ -434,6 +452,9 @@ std::vector<std::string> unproven_figures(const Cluster& cluster) {
     add(what, bandwidth, format_bandwidth(bandwidth.value));
   };
   add_link("PCIe bandwidth to the host", cluster.host_link.bandwidth);
+  if (cluster.reserved_memory) {
+    add("Memory of other programs", *cluster.reserved_memory, format_bytes(cluster.reserved_memory->value));
+  }
   if (cluster.host_memory) add("Host memory", *cluster.host_memory, format_bytes(cluster.host_memory->value));
   if (cluster.nvme_rate) add_link("Bandwidth of the NVMe drives", *cluster.nvme_rate);
   if (cluster.nvme_capacity) {

@@ -132,6 +132,14 @@ struct Gpu {
   bool operator==(const Gpu&) const = default;
 };
 
+/// Memory of each GPU that other programs take, such as an inference engine beside the trainer.
+struct Reserve {
+  Bytes bytes;       ///< Counts if `share` is 0.
+  double share = 0;  ///< Of the memory that a process may allocate, as vLLM's gpu_memory_utilization.
+
+  bool operator==(const Reserve&) const = default;
+};
+
 struct Cluster {
   std::string name;  ///< "4x T4", "AWS p4d.24xlarge".
   std::vector<std::string> aliases;
@@ -146,8 +154,9 @@ struct Cluster {
   std::optional<Sourced<Bytes>> host_memory;  ///< Memory of one node.
   /// Rate of a node's NVMe drives together, for files read or written. If missing, `nvme_bandwidth` assumes one drive.
   std::optional<Sourced<BytesPerSecond>> nvme_rate = {};
-  std::optional<Sourced<Bytes>> nvme_capacity = {};  ///< Capacity of a node's NVMe drives together. Not checked if
-                                                     ///< missing.
+  std::optional<Sourced<Bytes>> nvme_capacity = {};    ///< Capacity of a node's NVMe drives together. Not checked if
+                                                       ///< missing.
+  std::optional<Sourced<Bytes>> reserved_memory = {};  ///< Memory of each GPU that other programs take.
   /// Spread of the time that its nodes take for the same work: standard deviation, as a share. Defaults to that of
   /// `node_spread`.
   std::optional<Sourced<double>> node_spread = {};
@@ -172,7 +181,8 @@ std::optional<Sourced<FlopsPerSecond>> peak_rate(const Gpu& gpu, Dtype dtype, bo
 struct ClusterOverrides {
   std::optional<int> gpus_per_node = {};
   std::optional<int> nodes = {};
-  std::optional<Bytes> memory = {};  ///< Total device memory of a GPU.
+  std::optional<Bytes> memory = {};     ///< Total device memory of a GPU.
+  std::optional<Reserve> reserve = {};  ///< As `Cluster::reserved_memory`.
   std::optional<IntraLink> intra_link = {};
   std::optional<BytesPerSecond> intra_bandwidth = {};  ///< Nominal, of one GPU, per direction.
   std::optional<BytesPerSecond> bus_bandwidth = {};    ///< As `IntraNodeLink::bus_bandwidth`.

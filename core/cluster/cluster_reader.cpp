@@ -402,6 +402,8 @@ void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus,
   fields.optional("nvme_bandwidth", "The rate at which one node reads from its NVMe drives, or writes to them.",
                   cluster.nvme_rate);
   fields.optional("nvme_capacity", "The capacity of one node's NVMe drives.", cluster.nvme_capacity);
+  fields.optional("reserved_memory", "Memory of each GPU that other programs take, such as an inference engine.",
+                  cluster.reserved_memory);
   fields.optional("node_spread",
                   "Standard deviation of the time that nodes take for the same work, as a share of it. Defaults to "
                   "that of published runs.",
@@ -533,6 +535,7 @@ void write_cluster(const Cluster& cluster, JsonWriter& json) {
   write_figure(json, "host_memory", cluster.host_memory);
   write_figure(json, "nvme_bandwidth", cluster.nvme_rate);
   write_figure(json, "nvme_capacity", cluster.nvme_capacity);
+  write_figure(json, "reserved_memory", cluster.reserved_memory);
   write_figure(json, "node_spread", cluster.node_spread);
   write_links(json, cluster.intra_node, cluster.host_link, cluster.network);
   if (cluster.nccl != NcclSettings{}) {

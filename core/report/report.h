@@ -41,6 +41,9 @@ std::string_view name_of(MemoryCategory category);
 
 using BytesByCategory = std::array<Bytes, kNumMemoryCategories>;
 
+/// The device term of `Cluster::reserved_memory`.
+inline constexpr std::string_view kOtherPrograms = "other programs";
+
 /// A named part of the device's memory outside of the allocator's reserve, or of a node's memory.
 struct DeviceTerm {
   std::string name;

@@ -140,6 +140,8 @@ std::vector<ControlInfo> machine_controls() {
        [](const Snapshot& s) { return std::to_string(s.cluster.nodes); }, powers},
       {PlanChoice::Memory, "Memory of a GPU", kMachines, ControlKind::Size,
        [](const Snapshot& s) { return exact_size(s.cluster.gpu.memory.value); }, memories},
+      {PlanChoice::ReserveMemory, "Other programs on it", kMachines, ControlKind::Text,
+       [](const Snapshot& s) { return s.cluster.reserved_memory ? exact_size(s.cluster.reserved_memory->value) : ""; }},
       {PlanChoice::IntraLinkName, "Link within a node", kMachines, ControlKind::Choice,
        [](const Snapshot& s) { return std::string(name_of(kIntraLinkNames, s.cluster.intra_node.kind)); }},
       {PlanChoice::IntraBandwidth, "Link bandwidth", kMachines, ControlKind::Text,

@@ -22,6 +22,7 @@ ClusterOverrides overrides_of(const PlanChoices& choices) {
   return {.gpus_per_node = choices.gpus,
           .nodes = choices.nodes,
           .memory = choices.memory,
+          .reserve = choices.reserve,
           .intra_link = choices.intra_link,
           .intra_bandwidth = choices.intra_bandwidth,
           .bus_bandwidth = choices.bus_bandwidth,

@@ -24,9 +24,10 @@ template <class... T>
 using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vector<Dimension> PlanChoices::*,
                               std::optional<T> PlanChoices::*...>;
 using ChoiceMember =
-    MemberOf<int, std::string, Bytes, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t, Precision,
-             Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping, fsdp::Initialization,
-             Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync, LoraOptions>;
+    MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t,
+             Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping,
+             fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync,
+             LoraOptions>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -79,6 +80,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::GpuName, &PlanChoices::gpu_name, "--gpu", "NAME", "",
      "GPU, such as T4 or \"H100 SXM\" (see fsdp-plan gpus)"},
     {PlanChoice::Memory, &PlanChoices::memory, "--mem,--memory", "SIZE", "", "Memory of a GPU, such as 16G"},
+    {PlanChoice::ReserveMemory, &PlanChoices::reserve, "--reserve", "SIZE|SHARE", "",
+     "Memory of each GPU that other programs take, such as an inference engine: 30G or 40%"},
     {PlanChoice::ClusterFile, &PlanChoices::cluster_file, "--cluster", "FILE|NAME", "", "Cluster, by file or by name"},
     {PlanChoice::IntraLinkName, &PlanChoices::intra_link, "--intra-link", "KIND", "nvswitch|nvlink|pcie-peer|pcie-host",
      "Link between the GPUs of a node"},

@@ -48,6 +48,7 @@ enum class PlanChoice : std::uint8_t {
   Nodes,
   GpuName,
   Memory,
+  ReserveMemory,
   ClusterFile,
   IntraLinkName,
   IntraBandwidth,
@@ -133,6 +134,7 @@ struct PlanChoices {
   std::optional<int> nodes = {};                 ///< Like `gpus`.
   std::optional<std::string> gpu_name = {};      ///< From the library; a prefix of the name suffices.
   std::optional<Bytes> memory = {};              ///< Memory of a GPU.
+  std::optional<Reserve> reserve = {};           ///< Memory of each GPU that other programs take.
   std::optional<std::string> cluster_file = {};  ///< A file, or the name of a shipped cluster.
   std::optional<IntraLink> intra_link = {};
   std::optional<BytesPerSecond> intra_bandwidth = {};  ///< Nominal bandwidth of one GPU per direction.

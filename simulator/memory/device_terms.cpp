@@ -28,9 +28,13 @@ constexpr double kOfUnmeasured = 0.25;
 }  // namespace
 
 std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) {
-  if (cluster.gpu.compute_capability == 0) return {};
+  std::vector<DeviceTerm> terms;
+  if (const auto& others = cluster.reserved_memory) {
+    terms.push_back({std::string(kOtherPrograms), others->value, others->provenance, others->source});
+  }
+  if (cluster.gpu.compute_capability == 0) return terms;
   const auto& context = cluster.gpu.context;
-  std::vector<DeviceTerm> terms = {{"CUDA context", context.value, context.provenance, context.source}};
+  terms.push_back({"CUDA context", context.value, context.provenance, context.source});
   // The norm of clipped gradients is all-reduced over the shard group.
   const bool clips = plan.optimizer.clip_grad_norm.has_value();
   const GroupShape shard = group_shape(cluster, plan.mesh, ranks_along(MeshAxis::DpShard));
@@ -66,7 +70,8 @@ Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const Plan& p
       (expandable_segments ? shares.expandable : shares.plain) + torch_version_of(plan.runtime).reserved_beyond;
   double bytes = share * static_cast<double>(reserved.count());
   for (const DeviceTerm& term : terms) {
-    if (term.provenance != Provenance::Measured) bytes += kOfUnmeasured * static_cast<double>(term.bytes.count());
+    const bool is_exact = term.provenance == Provenance::Measured || term.provenance == Provenance::Given;
+    if (!is_exact) bytes += kOfUnmeasured * static_cast<double>(term.bytes.count());
   }
   return Bytes(static_cast<std::int64_t>(bytes));
 }

@@ -10,8 +10,8 @@
 
 namespace fsdp::simulator {
 
-/// CUDA context and NCCL's buffers, each with its source. PyTorch's cuBLAS workspaces are not here: they come from the
-/// allocator.
+/// Other programs, CUDA context and NCCL's buffers, each with its source. PyTorch's cuBLAS workspaces are not here:
+/// they come from the allocator.
 std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan);
 
 /// Fractions of the reserved memory that the safety margin adds. Which block a request gets depends on small
@@ -25,7 +25,7 @@ struct MarginShares {
 MarginShares margin_shares(Framework framework);
 
 /// The safety margin of a prediction: the fraction above, the excess that a release of PyTorch was observed to reserve,
-/// and a quarter of each outside term that is not measured.
+/// and a quarter of each outside term that is neither measured nor given.
 Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const Plan& plan);
 
 /// cuBLAS's workspace per (thread, stream): 32 MiB on compute capability 9.0, 8.125 MiB elsewhere

@@ -323,6 +323,19 @@ TEST(AssumedCluster, OtherMemoryKeepsTheAssumedCard) {
   EXPECT_EQ(cluster->assumptions.front(), "No GPU named: an L4's speed and PCIe links, memory capped at 12.0 GiB.");
 }
 
+TEST(OverrideCluster, OtherProgramsTakeASizeOrAShare) {
+  const Cluster whole = *assumed_cluster(library().gpus, 4, 1, 40_GiB);
+  const auto size = override_cluster(whole, {.reserve = Reserve{.bytes = 30_GiB}});
+  ASSERT_TRUE(size) << message(size);
+  EXPECT_EQ(size->reserved_memory, (Sourced<Bytes>{30_GiB, Provenance::Given, "--reserve"}));
+  const auto share = override_cluster(whole, {.memory = 16_GiB, .reserve = Reserve{.share = 0.25}});
+  ASSERT_TRUE(share) << message(share);
+  EXPECT_EQ(share->reserved_memory->value, 4_GiB) << "a share of the memory that is given with it";
+  const auto all = override_cluster(whole, {.reserve = Reserve{.bytes = 40_GiB}});
+  ASSERT_FALSE(all);
+  EXPECT_EQ(all.error().front().what, "Other programs take 40.0 GiB, and a GPU has 40.0 GiB.");
+}
+
 TEST(AssumedCluster, GivenMemoryDecidesTheAssumedCard) {
   const auto like = [](Bytes memory) {
     const std::string name = assumed_cluster(library().gpus, 8, 1, memory)->gpu.name;

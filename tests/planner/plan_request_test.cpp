@@ -29,6 +29,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Nodes, {"2"}},
     {PlanChoice::GpuName, {"H100 SXM"}},
     {PlanChoice::Memory, {"16G"}},
+    {PlanChoice::ReserveMemory, {"40%"}},
     {PlanChoice::ClusterFile, {"DGX H100"}},
     {PlanChoice::IntraLinkName, {"pcie-host"}},
     {PlanChoice::IntraBandwidth, {"8GB/s"}},

@@ -146,6 +146,25 @@ TEST(Margin, DependsOnFrameworkSegmentsAndRelease) {
   EXPECT_EQ(margin_of(plan), 307 + 768 + 100);
 }
 
+// The margin covers errors of predictions; a figure of the user has none.
+TEST(Margin, OtherProgramsAddToThePeakAndNotToTheMargin) {
+  const Model model = *build_model(planner::small_transformer());
+  const auto memory_with = [&](std::optional<Sourced<Bytes>> others) {
+    Cluster cluster = planner::small_cluster(2, 1, Bytes(15LL << 30));
+    cluster.reserved_memory = std::move(others);
+    Plan plan;
+    plan.mesh = {1, 2};
+    plan.units = {{{""}, {}}};
+    return Predictor(model, cluster).report(plan)->memory;
+  };
+  const MemoryReport alone = memory_with({});
+  const MemoryReport beside = memory_with(Sourced<Bytes>{Bytes(5LL << 30), Provenance::Given, "--reserve"});
+  EXPECT_EQ(beside.peaks.device, alone.peaks.device + Bytes(5LL << 30));
+  EXPECT_EQ(beside.peaks.reserved, alone.peaks.reserved);
+  EXPECT_EQ(beside.margin, alone.margin);
+  EXPECT_EQ(beside.device_terms[1].name, kOtherPrograms);
+}
+
 // From what has room to what does not run: the report and the short answer of a search say the same.
 TEST(HeldMemory, MakesAPlanTightButRefusesNone) {
   const Plan plan = plan_for(Framework::Fsdp1, 4);
