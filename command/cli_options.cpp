@@ -140,6 +140,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::Wrap, kPlan, kSearches),
     of_choice(planner::PlanChoice::WrapEnds, kPlan, kSearches),
     of_choice(planner::PlanChoice::Checkpoint, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::CheckpointOffload, kPlan, kPredicts),
     of_choice(planner::PlanChoice::Offload, kPlan, kPredicts),
     of_choice(planner::PlanChoice::GradientSync, kPlan, kPredicts),
     of_choice(planner::PlanChoice::Prefetch, kPlan, kPredicts),

@@ -69,6 +69,7 @@ void apply_what_if(const CommandLine& line, runs::Given& given, Errors& errors) 
   plan.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(plan.reduce_scatter_buffers);
   plan.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(plan.separate_reduce_scatter_group);
   plan.accumulation = choices.accumulation.value_or(plan.accumulation);
+  if (choices.checkpoint_offload) plan.checkpointing.offload_inputs = *choices.checkpoint_offload;
   if (choices.checkpoint) {
     const auto checkpointed = planner::checkpoint(plan, given.model, *choices.checkpoint);
     if (!checkpointed) append(errors, checkpointed.error());

@@ -23,8 +23,11 @@ std::vector<Duty> duties_of_loop(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   std::vector<Duty> duties = duties_of_model(config);
   if (!plan.checkpointing.entries.empty()) {
-    duties.emplace_back("checkpointing",
-                        R"(model.gradient_checkpointing_enable({"use_reentrant": False}), before prepare)");
+    duties.emplace_back(
+        "checkpointing",
+        plan.checkpointing.offload_inputs
+            ? R"(model.activation_checkpointing_enable({"use_reentrant": False}, offload=True), before prepare)"
+            : R"(model.gradient_checkpointing_enable({"use_reentrant": False}), before prepare)");
   }
   duties.emplace_back("optimizer", fmt::format("{}(model.parameters(), {})", python_optimizer(plan.optimizer),
                                                python_optimizer_options(plan.optimizer)));

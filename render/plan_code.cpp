@@ -167,7 +167,8 @@ class CodeWriter {
     line(text::python_docstring(opening()));
     line("");
     if (checkpoints) line("import functools\n");
-    const bool names_torch = !policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty();
+    const bool names_torch =
+        !policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty() || plan_.checkpointing.offload_inputs;
     if (names_torch || traits_.has_flat_parameters) line("import torch");
     if (traits_.has_flat_parameters) {
       flat_imports();
@@ -185,8 +186,16 @@ class CodeWriter {
                        kept_ops_.empty() ? "" : ", create_selective_checkpoint_contexts"));
     }
     if (plan_.lora) line("from peft import LoraConfig, get_peft_model");
-    line(kept_ops_.empty() ? "\n" : "");
+    const bool has_functions = !kept_ops_.empty() || plan_.checkpointing.offload_inputs;
+    line(has_functions ? "" : "\n");
     for (const std::string& each : kept_ops_) line(each);
+    if (plan_.checkpointing.offload_inputs) {
+      line("\ndef keep_inputs_on_host(checkpointed):");
+      line("    def forward(*args, **kwargs):");
+      line("        with torch.autograd.graph.save_on_cpu(pin_memory=True):");
+      line("            return checkpointed(*args, **kwargs)\n");
+      line("    return forward\n\n");
+    }
   }
 
   /// [lines] The text before the code: how to call it, and the loop's duties.
@@ -391,8 +400,12 @@ class CodeWriter {
     if (names.empty()) return;
     each_of(names);
     line(fmt::format("        block = {}", module_named("name")));
-    line(fmt::format("        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False{}{})\n",
-                     options, plan_.checkpointing.early_stop ? "" : ", early_stop=False"));
+    const std::string checkpointed =
+        fmt::format("functools.partial(checkpoint, block.forward, use_reentrant=False{}{})", options,
+                    plan_.checkpointing.early_stop ? "" : ", early_stop=False");
+    line(fmt::format("        block.forward = {}\n", plan_.checkpointing.offload_inputs
+                                                         ? fmt::format("keep_inputs_on_host({})", checkpointed)
+                                                         : checkpointed));
   }
 
   void units() {

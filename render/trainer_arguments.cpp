@@ -156,7 +156,8 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
   if (!plan.checkpointing.entries.empty()) {
     const std::string name = config.release.has_keys_of_fsdp2 ? "activation_checkpointing" : "gradient_checkpointing";
     add(name, "True");
-    add(name + "_kwargs", R"({"use_reentrant": False})");
+    add(name + "_kwargs", plan.checkpointing.offload_inputs ? R"({"use_reentrant": False, "offload": True})"
+                                                            : R"({"use_reentrant": False})");
   }
   for (std::string& line : config.release.has_keys_of_fsdp2 ? fsdp_in_keys(config) : fsdp_in_words(config)) {
     lines.push_back(std::move(line));

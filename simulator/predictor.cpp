@@ -167,7 +167,10 @@ struct Predictor::Impl {
   }
 
   Result<void> fill_in(PreparedPlan& prepared, Detail detail, Bytes enough, Bytes too_large, Outcome& outcome) {
-    if (const auto host = host_memory(cluster, prepared.plan, prepared.layout)) outcome.host_missing = host->missing();
+    const Bytes inputs = checkpointed_inputs(*prepared.index, prepared.plan);
+    if (const auto host = host_memory(cluster, prepared.plan, prepared.layout, inputs)) {
+      outcome.host_missing = host->missing();
+    }
     FSDP_TRY(const MemoryPrediction memory, walk_ranks(prepared, enough, too_large));
     FSDP_TRY(const CacheFlushes flushes, flushes_of(prepared, memory, detail));
     outcome.peaks = memory.peaks;

@@ -30,6 +30,12 @@ void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex&
     errors.push_back({"checkpointing", fmt::format("\"{}\" is not a repeated block of the model.", entry.module),
                       suggest_name(entry.module, known)});
   }
+  const FrameworkTraits& traits = traits_of(plan);
+  if (plan.checkpointing.offload_inputs && (traits.zero_stage > 0 || traits.gathers_each_read)) {
+    errors.push_back({"activation_checkpointing/offload_inputs",
+                      fmt::format("Inputs of blocks in host memory are not predicted for {}.", traits.title),
+                      "Write false, or plan for --runtime fsdp2, fsdp1 or ddp."});
+  }
 }
 
 // A unit of several modules that has been entered and waits for a module that never runs is not left: it stays

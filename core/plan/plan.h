@@ -74,6 +74,8 @@ struct Checkpointing {
   std::vector<OpKind> selective_keep = {OpKind::Attention, OpKind::Linear};
   bool every_second_linear = true;
   bool early_stop = true;  ///< Recomputation stops at the last saved tensor (PyTorch's default; torchtitan: false).
+  /// The inputs that checkpointed blocks keep are in pinned host memory: torch.autograd.graph.save_on_cpu around them.
+  bool offload_inputs = false;
 
   /// Whether any module runs again.
   bool recomputes() const;

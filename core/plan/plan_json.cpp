@@ -86,6 +86,7 @@ void write_checkpointing(JsonWriter& writer, const Checkpointing& checkpointing)
   writer.member("selective_keep", kept);
   writer.member("every_second_linear", checkpointing.every_second_linear);
   writer.member("early_stop", checkpointing.early_stop);
+  if (checkpointing.offload_inputs) writer.member("offload_inputs", true);
   writer.end_object();
 }
 

@@ -72,6 +72,10 @@ Errors check_executable(const Plan& plan) {
                                   optimizer_row(plan.optimizer).sentence),
                       "Write \"adamw\", or: fsdp-plan execute, which trains with the library itself."});
   }
+  if (plan.checkpointing.offload_inputs) {
+    errors.push_back(
+        {"/activation_checkpointing/offload_inputs", "Inputs of blocks are not moved to the host.", "Write false."});
+  }
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
   }

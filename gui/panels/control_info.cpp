@@ -235,6 +235,8 @@ std::vector<ControlInfo> plan_controls() {
        [](const Snapshot& s) { return checkpoint_of(s.report.plan, s.model.get()); },
        {},
        checkpoints},
+      {PlanChoice::CheckpointOffload, "Checkpoints on host", kPlan, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string { return s.report.plan.checkpointing.offload_inputs ? "yes" : "no"; }},
       {PlanChoice::Offload, "Offload", kPlan, ControlKind::Choice,
        [](const Snapshot& s) -> std::string {
          return s.report.plan.zero.nvme.optimizer ? "nvme" : s.report.plan.cpu_offload ? "yes" : "no";

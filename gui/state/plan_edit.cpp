@@ -108,6 +108,9 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
         return tl::unexpected(checkpointed.error());
       }
       return plan;
+    case PlanChoice::CheckpointOffload:
+      plan.checkpointing.offload_inputs = *made.checkpoint_offload;
+      return plan;
     case PlanChoice::Offload:
       if (auto misfit = planner::offload_misfit(*made.cpu_offload, plan.runtime.framework)) {
         return tl::unexpected(Errors{std::move(*misfit)});

@@ -57,6 +57,15 @@ void try_checkpointing(RemedyList& list) {
                 with_checkpointing(list.plan(), stacks, longest, other));
 }
 
+void try_checkpoint_offload(RemedyList& list) {
+  Plan plan = list.plan();
+  const FrameworkTraits& traits = traits_of(plan);
+  const bool can = traits.zero_stage == 0 && !traits.gathers_each_read && plan.checkpointing.recomputes();
+  if (!can || plan.checkpointing.offload_inputs) return;
+  plan.checkpointing.offload_inputs = true;
+  list.try_plan("inputs of checkpointed blocks in host memory", {.checkpoint_offload = true}, plan);
+}
+
 void try_optimizer(RemedyList& list) {
   Plan plan = list.plan();
   const OptimizerRow& row = optimizer_row(plan.optimizer);
@@ -251,6 +260,7 @@ void try_plan_changes(RemedyList& list) {
   try_losses(list);
   if (has_policy) try_precision(list);
   try_checkpointing(list);
+  try_checkpoint_offload(list);
   if (traits.may_offload) try_offload(list);
   try_gradient_sync(list);
   try_initialization(list);

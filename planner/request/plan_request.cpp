@@ -75,6 +75,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   space.reshard = choices.reshard;
   space.wrap = choices.wrap;
   space.checkpoint = choices.checkpoint;
+  if (choices.checkpoint_offload) space.base.checkpointing.offload_inputs = *choices.checkpoint_offload;
   space.wrap_ends = choices.wrap_ends;
   if (choices.cpu_offload) space.cpu_offload = choices.cpu_offload->is_on;
   if (choices.cpu_offload) {

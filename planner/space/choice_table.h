@@ -229,6 +229,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "(attention and all of them), save-attention; of the first 12 blocks of each stack: full:12; of each stack "
      "its own number: full:32,12",
      {.former = "--checkpoint"}},
+    {PlanChoice::CheckpointOffload, &PlanChoices::checkpoint_offload, "--checkpoint-offload", "yes|no", "yes|no",
+     "Keep the inputs of checkpointed blocks in pinned host memory"},
     {PlanChoice::Offload, &PlanChoices::cpu_offload, "--offload", "yes|no|nvme", "yes|no|nvme",
      "Keep parameters, gradients and optimizer in CPU memory, or on NVMe drives (ZeRO-3)"},
     {PlanChoice::GradientSync, &PlanChoices::gradient_sync, "--gradient-sync", "WHEN", "every|last",

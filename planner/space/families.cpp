@@ -489,6 +489,7 @@ Plan plan_of(const Plan& base, const Families& families, const PlanPoint& plan_p
   plan.units = units_of(families.wrappings[family.wrapping].wrapping, family, plan_point.kept);
   checkpoint_first(plan, families.blocks, families.checkpointed(family, plan_point.checkpointed),
                    families.way_of(plan_point));
+  if (plan.checkpointing.entries.empty()) plan.checkpointing.offload_inputs = false;
   plan.accumulation = family.accumulation;
   plan.sync_every_micro_batch = family.sync_every_micro_batch;
   plan.forward_prefetch = family.forward_prefetch;

@@ -95,6 +95,7 @@ enum class PlanChoice : std::uint8_t {
   Wrap,
   WrapEnds,
   Checkpoint,
+  CheckpointOffload,
   Offload,
   GradientSync,
   Prefetch,
@@ -184,6 +185,7 @@ struct PlanChoices {
   std::optional<Wrap> wrap = {};
   std::optional<bool> wrap_ends = {};
   std::optional<CheckpointChoice> checkpoint = {};
+  std::optional<bool> checkpoint_offload = {};  ///< Checkpointing::offload_inputs.
   std::optional<OffloadChoice> cpu_offload = {};
   std::optional<GradientSync> gradient_sync = {};
   std::optional<std::int64_t> forward_prefetch = {};

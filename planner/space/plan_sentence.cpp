@@ -60,14 +60,16 @@ std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
     return count >= all ? fmt::format("all {}", text::counted(count, "block"))
                         : fmt::format("{} of {}", count, text::counted(all, "block"));
   };
-  if (const std::string unlike = checkpointing_by_stack(plan, facts); !unlike.empty()) return unlike;
+  const std::string_view where = plan.checkpointing.offload_inputs ? ", inputs on the host" : "";
+  if (const std::string unlike = checkpointing_by_stack(plan, facts); !unlike.empty())
+    return unlike + std::string(where);
   std::string text;
   if (full > 0) text = fmt::format("checkpoint {}", share(full));
   if (selective > 0) {
     text +=
         fmt::format("{}checkpoint {}{}", text.empty() ? "" : ", ", share(selective), what_is_saved(plan.checkpointing));
   }
-  return text.empty() ? "no activation checkpointing" : text;
+  return text.empty() ? "no activation checkpointing" : text.append(where);
 }
 
 std::string_view name_of(OptimizerImplementation implementation) {

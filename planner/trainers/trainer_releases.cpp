@@ -21,17 +21,23 @@ TrainerRelease with(TrainerRelease release, bool TrainerRelease::*field) {
   return release;
 }
 
+TrainerRelease newest_transformers() {
+  TrainerRelease release(Trainer::Transformers, "5.24.0", "transformers' Trainer 5.24.0");
+  release.has_units_of_ends = true;
+  release.has_keys_of_fsdp2 = true;
+  release.takes_norms = true;
+  release.can_sync_each_batch = true;
+  release.can_offload_inputs = true;
+  return release;
+}
+
 /// [trainers][releases]
 const std::vector<std::vector<TrainerRelease>>& all_releases() {
   static const std::vector<std::vector<TrainerRelease>> kAll = {
-      {with({Trainer::Accelerate, "1.15.0", "accelerate 1.15.0"}, &TrainerRelease::has_units_of_ends),
+      {with(with({Trainer::Accelerate, "1.15.0", "accelerate 1.15.0"}, &TrainerRelease::has_units_of_ends),
+            &TrainerRelease::can_offload_inputs),
        {Trainer::Accelerate, "1.12.0", "accelerate 1.12.0"}},
-      {with(with(with(with({Trainer::Transformers, "5.24.0", "transformers' Trainer 5.24.0"},
-                           &TrainerRelease::has_units_of_ends),
-                      &TrainerRelease::has_keys_of_fsdp2),
-                 &TrainerRelease::takes_norms),
-            &TrainerRelease::can_sync_each_batch),
-       {Trainer::Transformers, "4.57.3", "transformers' Trainer 4.57.3"}},
+      {newest_transformers(), {Trainer::Transformers, "4.57.3", "transformers' Trainer 4.57.3"}},
       {with({Trainer::Torchtitan, "0.3.0", "torchtitan 0.3.0"}, &TrainerRelease::has_registry),
        {Trainer::Torchtitan, "0.2.2", "torchtitan 0.2.2"}},
       {{Trainer::DeepSpeed, "0.19.8", "DeepSpeed 0.19.8"}},

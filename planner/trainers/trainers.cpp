@@ -53,9 +53,19 @@ std::optional<Error> cast_inputs(const Plan& plan, const Model&) {
                "Write true into the plan."};
 }
 
+std::optional<Error> offloaded_inputs(const Plan& plan, const Model&) {
+  if (!plan.checkpointing.offload_inputs) return std::nullopt;
+  return Error{"/activation_checkpointing/offload_inputs",
+               "Inputs of checkpointed blocks are on the host; the trainer keeps them on the device.",
+               "Plan with --checkpoint-offload no."};
+}
+
 std::optional<Error> other_framework(const Plan& plan, const Model&) {
   return refuse_other_frameworks(plan, "these configurations are for");
 }
+
+constexpr Limit kOffloadedInputs = {offloaded_inputs,
+                                    [](Plan& plan, const Model&) { plan.checkpointing.offload_inputs = false; }};
 
 constexpr Limit kLimitsOfAll[] = {
     // Also for FSDP1:
@@ -77,12 +87,14 @@ std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
   if (trainer == Trainer::DeepSpeed) return {limits_of_deepspeed().begin(), limits_of_deepspeed().end()};
   if (trainer == Trainer::Accelerate && traits_of(plan).options == OptionsMember::Fsdp1) {
     std::vector<Limit> limits = {kLimitsOfAll[0]};
+    if (!release.can_offload_inputs) limits.push_back(kOffloadedInputs);
     limits.insert(limits.begin(), limits_of_accelerate_fsdp1().begin(), limits_of_accelerate_fsdp1().end());
     return limits;
   }
   // Other limits do not matter for a plan of another framework.
   std::vector<Limit> limits = {{other_framework, nullptr, true}};
   const auto add = [&](std::span<const Limit> more) { limits.insert(limits.end(), more.begin(), more.end()); };
+  if (!release.can_offload_inputs) limits.push_back(kOffloadedInputs);
   if (trainer == Trainer::Torchtitan) {
     add(limits_of_torchtitan(release));
   } else {

@@ -41,6 +41,8 @@ struct TrainerRelease {
   /// The Trainer: with accelerator_config's sync_each_batch every micro-batch reduces (trainer.py). If false, only the
   /// last one does.
   bool can_sync_each_batch = false;
+  /// The Trainer, and models of its transformers: activation_checkpointing_enable has `offload`.
+  bool can_offload_inputs = false;
   /// torchtitan: configurations are Python functions, and it reads no TOML.
   bool has_registry = false;
 

@@ -40,7 +40,26 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
             options["early_stop"] = False
         if mode == "selective":
             options["context_fn"] = functools.partial(_contexts, root.running)
-        block.forward = functools.partial(checkpoint, block.forward, **options)
+        if plan.offload_inputs:
+            block.forward = functools.partial(_with_inputs_on_host, block.forward, options)
+        else:
+            block.forward = functools.partial(checkpoint, block.forward, **options)
+
+
+def _with_inputs_on_host(forward: Any, options: dict[str, Any], number: int, *values: torch.Tensor) -> Any:
+    """As transformers' `offload`: the hidden states are positional, and masks and the rotary table are keywords, which a
+    checkpoint does not save."""
+    moved = [place for place, value in enumerate(values) if place == 0 or value.requires_grad]
+    others = [None if place in moved else value for place, value in enumerate(values)]
+
+    def run(*given: torch.Tensor) -> Any:
+        inputs = list(others)
+        for place, value in zip(moved, given):
+            inputs[place] = value
+        return forward(number, *inputs)
+
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        return checkpoint(run, *(values[place] for place in moved), **options)
 
 
 # The usually kept part of attention: the fused call, without the copies of K and V around it.

@@ -178,6 +178,7 @@ class Plan:
         self.selective_keep: list[str] = checkpointing.get("selective_keep", ["attention", "linear"])
         self.every_second_linear: bool = checkpointing.get("every_second_linear", True)
         self.early_stop: bool = checkpointing.get("early_stop", True)
+        self.offload_inputs: bool = checkpointing.get("offload_inputs", False)
         self.cpu_offload: bool = value.get("cpu_offload", False)
         self.forward_prefetch: int = value.get("forward_prefetch", 0)
         self.backward_prefetch: int = value.get("backward_prefetch", 1)

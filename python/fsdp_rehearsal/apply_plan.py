@@ -348,6 +348,8 @@ class ApplyPlan:
             block.forward = functools.partial(
                 checkpoint, block.forward, use_reentrant=False, early_stop=self.plan.early_stop, **options
             )
+            if self.plan.offload_inputs:
+                block.forward = with_inputs_on_host(block.forward)
         if self.plan.checkpointed:
             turn_off_caches(root)
 
@@ -451,3 +453,15 @@ def _without_bytecode() -> Iterator[None]:
         yield
     finally:
         sys.dont_write_bytecode = wrote
+
+
+def with_inputs_on_host(checkpointed: Callable) -> Callable:
+    """What a checkpoint saves goes to pinned host memory."""
+    import torch
+
+    @functools.wraps(checkpointed.func)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            return checkpointed(*args, **kwargs)
+
+    return forward

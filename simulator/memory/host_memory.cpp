@@ -26,6 +26,9 @@
 // The margin: the kernel keeps 64 bytes for each page of 4096 (struct page, 1.6 %), and the system's own services and
 // caches need some of the rest.
 //
+// The inputs of checkpointed blocks (Checkpointing::offload_inputs) have a pinned block each, from the forward to the
+// backward of their block.
+//
 // ZeRO's offload keeps other tensors there: host_memory_zero.cpp.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param.py (_init_sharded_param, reset_sharded_param),
@@ -42,6 +45,7 @@
 
 #include "core/frameworks/layout.h"
 #include "core/plan/optimizer_table.h"
+#include "core/plan/schedule.h"
 #include "simulator/memory/host_memory_zero.h"
 
 #include <fmt/format.h>
@@ -233,6 +237,24 @@ std::int64_t pinned_block(std::int64_t bytes) {
   return bytes <= 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
 }
 
+Bytes checkpointed_inputs(const ModelIndex& index, const Plan& plan) {
+  Bytes pinned;
+  if (!plan.checkpointing.offload_inputs) return pinned;
+  const Model& model = *index.model;
+  const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
+  const Dtype activation = activation_dtype(model, plan);
+  for (std::size_t c = 0; c < model.calls.size(); ++c) {
+    if (modes[c] == CheckpointMode::None) continue;
+    const std::vector<int>& inputs = model.calls[c].inputs;
+    for (std::size_t v = 0; v < inputs.size(); ++v) {
+      if (v > 0 && !index.flow.requires_grad[c][v]) continue;
+      const Value& value = model.values[inputs[v]];
+      pinned += Bytes(pinned_block((size_of(value.dtype.value_or(activation)) * num_elements(value.shape)).count()));
+    }
+  }
+  return pinned;
+}
+
 Bytes pinned_memory(const Plan& plan, const Layout& layout) {
   if (layout.updates_parts()) {
     Bytes pinned;
@@ -307,10 +329,13 @@ void add_training(const Held& node, HostTerms& terms) {
 
 }  // namespace
 
-std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout) {
+std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout, Bytes inputs) {
   if (cluster.gpu.compute_capability == 0) return std::nullopt;
+  const bool has_inputs = inputs > Bytes(0);
   const bool pages_states = optimizer_row(plan.optimizer).pages_states;
-  if (!plan.cpu_offload && plan.initialization != Initialization::Cpu && !pages_states) return std::nullopt;
+  const bool is_on_host = plan.cpu_offload || plan.initialization == Initialization::Cpu || pages_states || has_inputs;
+  if (!is_on_host) return std::nullopt;
+  const std::int64_t pinned_inputs = cluster.gpus_per_node * inputs.count();
   const HostModel model(plan, layout);
   const std::vector<std::int64_t> ranks = different_ranks(layout);
   Held node;
@@ -323,8 +348,12 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
       is_zero_offload ? zero_tensors(cluster, plan, layout) : std::vector<HostTensor>{};
   HostTerms terms;
   if (cluster.host_memory) terms.host.budget = cluster.host_memory->value;
-  if (node.training() + bytes_of_all(tensors) >= node.making) {
+  if (node.training() + bytes_of_all(tensors) + pinned_inputs >= node.making) {
     add_training(node, terms);
+    if (has_inputs) {
+      terms.add("inputs of checkpointed blocks", pinned_inputs, Provenance::Derived,
+                "pinned, each rounded up to a power of two (torch.autograd.graph.save_on_cpu)", true);
+    }
     for (const HostTensor& tensor : tensors) {
       terms.add(std::string(tensor.name), tensor.bytes, Provenance::Derived, std::string(tensor.source),
                 tensor.is_pinned);

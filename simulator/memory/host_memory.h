@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/cluster/cluster.h"
+#include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/sharding.h"
 #include "core/report/report.h"
@@ -13,9 +14,13 @@
 namespace fsdp::simulator {
 
 /// Memory of the node whose ranks hold most. `layout` may be seen from any rank; only mesh, optimizer, accumulation,
-/// offload and initialization of the plan count. nullopt if the plan keeps nothing of the model in host memory, or if
-/// the devices are the CPU, whose memory is the device's.
-std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout);
+/// offload and initialization of the plan count. `inputs`: `checkpointed_inputs` of a rank. nullopt if the plan keeps
+/// nothing of the model in host memory, or if the devices are the CPU, whose memory is the device's.
+std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout,
+                                      Bytes inputs = Bytes(0));
+
+/// Pinned memory of a rank for the inputs that checkpointed blocks keep there, in blocks. 0 if they are on the device.
+Bytes checkpointed_inputs(const ModelIndex& index, const Plan& plan);
 
 /// Pinned memory of the layout's rank: its shards and their gradients, in blocks.
 Bytes pinned_memory(const Plan& plan, const Layout& layout);

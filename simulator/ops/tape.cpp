@@ -15,9 +15,11 @@
 //
 // Full checkpointing keeps only the inputs of the call. The first node of the backward that unpacks a saved tensor runs
 // the forward again, up to the last saved tensor; nodes before it, such as that of a product with a number, have run
-// already. Selective checkpointing also keeps the outputs of some ops and does not run them again; the end of the
-// backward frees the kept outputs of ops after that point. For attention that is the result of the fused call: the
-// calls around it (copies of K and V, padding, casts) run again, and so does written-out attention.
+// already. With `offloads_inputs` the kept inputs are on the host (torch.autograd.graph.save_on_cpu): the forward lets
+// go of them, and the recomputation begins with copies. Selective checkpointing also keeps the outputs of some ops and
+// does not run them again; the end of the backward frees the kept outputs of ops after that point. For attention that
+// is the result of the fused call: the calls around it (copies of K and V, padding, casts) run again, and so does
+// written-out attention.
 //
 // Sources: torch/csrc/autograd/engine.cpp (evaluate_function), input_buffer.cpp (accumulate), torch/utils/checkpoint.py
 // (early stop, CachedTorchDispatchMode), torch 2.11; checked against an allocation trace of it.
@@ -51,6 +53,7 @@ Tape TapeRecorder::record() {
   if (!is_checkpointed()) {
     forward();
   } else {
+    find_offloaded();
     checkpointed_forward();
     run_early_nodes();
     recompute();
@@ -66,6 +69,17 @@ Tape TapeRecorder::record() {
 bool TapeRecorder::is_checkpointed() const {
   return context_.mode != CheckpointMode::None &&
          std::find(flow_.active.begin(), flow_.active.end(), true) != flow_.active.end();
+}
+
+// A checkpoint saves its positional arguments, which save_on_cpu copies: the hidden states, and other inputs with a
+// gradient. transformers passes masks and the rotary table by keyword.
+void TapeRecorder::find_offloaded() {
+  if (!context_.offloads_inputs) return;
+  is_on_host_.assign(block_.num_inputs, false);
+  for (int v = 0; v < block_.num_inputs; ++v) {
+    is_on_host_[v] = v == 0 || context_.input_requires_grad[v];
+    if (is_on_host_[v]) tape_.on_host.push_back(program_.storages[v].bytes);
+  }
 }
 
 bool TapeRecorder::is_kept(std::size_t k) const {

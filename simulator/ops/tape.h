@@ -118,6 +118,7 @@ struct Tape {
   std::vector<int> storage_op;             ///< [num storages] The op that makes it.
   std::vector<OpWork> work;                ///< [num ops]
   std::vector<bool> recomputed;            ///< [num ops] True if it runs again before the backward.
+  std::vector<std::int64_t> on_host;       ///< Bytes of each input that a checkpoint keeps on the host.
   std::vector<int> kept_parameters;        ///< Parameters that a recomputation saves, with `keeps_parameters`.
   std::vector<Shape> input_grad_strides;   ///< [num inputs] Strides of the gradients passed out. Empty for contiguous
                                            ///< or none.
@@ -143,6 +144,7 @@ struct TapeContext {
   CheckpointMode mode = CheckpointMode::None;
   std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
   bool early_stop = true;
+  bool offloads_inputs = false;   ///< A checkpoint keeps its inputs on the host.
   bool keeps_parameters = false;  ///< A recomputation saves parameters that others may release meanwhile.
   bool keep_logits = false;
   std::vector<Span> hooks = {};  ///< Ops of modules with a post-backward hook before them, inner ones first.

@@ -334,6 +334,7 @@ void TapeRecorder::release_saved(int storage) {
       return release_parameter(program_.storages[storage].index);
     case Storage::Kind::Input:
       if (!is_checkpointed()) emit(Kind::ReleaseInput, storage);
+      if (is_on_host(storage)) free(storage);
       return;
     case Storage::Kind::Inside:
       if (is_output_[storage] && !is_checkpointed()) {
@@ -468,7 +469,9 @@ void TapeRecorder::end_of_backward() {
   if (!is_checkpointed()) return;
   for (const int storage : left_over_) release_saved(storage);
   for (const int parameter : tape_.kept_parameters) release_parameter(parameter);
-  for (int v = 0; v < block_.num_inputs; ++v) emit(Kind::ReleaseInput, v);
+  for (int v = 0; v < block_.num_inputs; ++v) {
+    if (!is_on_host(v)) emit(Kind::ReleaseInput, v);
+  }
 }
 
 }  // namespace fsdp::simulator

@@ -66,9 +66,9 @@ void TapeRecorder::end_of_forward() {
       drop_if_dead(storage_of(saved.slot));
     }
   }
-  if (checkpointing_) return;
   for (int v = 0; v < block_.num_inputs; ++v) {
-    if (saves_[v] == 0) emit(Kind::ReleaseInput, v);
+    const bool is_kept_here = checkpointing_ ? !is_on_host(v) : saves_[v] > 0;
+    if (!is_kept_here) emit(Kind::ReleaseInput, v);
   }
 }
 
@@ -147,6 +147,7 @@ void TapeRecorder::recompute() {
   for (std::size_t o = 0; o < block_.ops.size(); ++o) {
     Tape::Range& range = tape_.recompute_of_op[o];
     range.first = o == 0 ? 0 : static_cast<std::int32_t>(events_->size());
+    if (o == 0) copy_inputs_back();
     bool is_spared = false;  // The result of the expensive call was kept: only the calls around it run.
     for (; k < end && program_.kernels[k].op == static_cast<int>(o); ++k) {
       const bool exists =
@@ -160,6 +161,16 @@ void TapeRecorder::recompute() {
     range.last = static_cast<std::int32_t>(events_->size());
   }
   end_recomputation(end);
+}
+
+// The checkpoint's arguments name the copies until the recomputation ends.
+void TapeRecorder::copy_inputs_back() {
+  for (int v = 0; v < block_.num_inputs; ++v) {
+    if (!is_on_host(v)) continue;
+    name_[v] = new_storage(program_.storages[v].bytes, 0);
+    alive_[v] = true;
+    allocate(v, MemoryCategory::Activation);
+  }
 }
 
 void TapeRecorder::end_recomputation(std::size_t end) {

@@ -205,7 +205,7 @@ bool asks_for_other_code(Implementations use) {
   return use != usual;
 }
 
-std::optional<Error> refusal_of(const OpRuleContext& context, CheckpointMode mode, bool early_stop) {
+std::optional<Error> refusal_of(const OpRuleContext& context, CheckpointMode mode, const Checkpointing& checkpointing) {
   if (context.is_cpu()) {
     return Error{"model", "A captured model was recorded on a GPU; the CPU kernels' memory is not known.",
                  "Plan it for GPUs."};
@@ -216,7 +216,10 @@ std::optional<Error> refusal_of(const OpRuleContext& context, CheckpointMode mod
         "Leave --flavor, or runtime/implementations of the plan, out; change the script and capture it again."};
   }
   if (mode == CheckpointMode::Selective) return not_recorded_with("selective checkpointing", context.activation);
-  if (mode == CheckpointMode::Full && !early_stop) {
+  if (mode == CheckpointMode::Full && checkpointing.offload_inputs) {
+    return not_recorded_with("checkpointing that keeps inputs on the host", context.activation);
+  }
+  if (mode == CheckpointMode::Full && !checkpointing.early_stop) {
     return not_recorded_with("checkpointing that does not stop early", context.activation);
   }
   return std::nullopt;
@@ -251,9 +254,10 @@ Tape tape_of_recording(const Block& block, const RecordedTape& recorded) {
   return RecordingReader(block, recorded).read();
 }
 
-FoundTape find_recorded_tape(const Block& block, const OpRuleContext& context, CheckpointMode mode, bool early_stop) {
+FoundTape find_recorded_tape(const Block& block, const OpRuleContext& context, CheckpointMode mode,
+                             const Checkpointing& checkpointing) {
   const Recording& recording = *block.recorded;
-  FoundTape found{.tape = {}, .refusal = refusal_of(context, mode, early_stop)};
+  FoundTape found{.tape = {}, .refusal = refusal_of(context, mode, checkpointing)};
   const bool is_checkpointed = mode != CheckpointMode::None;
   const RecordedTape* recorded = found.refusal ? nullptr : recording.find(context.activation, is_checkpointed);
   const RecordedTape* plain = recording.find(context.activation, false);

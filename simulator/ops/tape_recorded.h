@@ -25,6 +25,7 @@ struct FoundTape {
   std::optional<Error> refusal;  ///< The missing recording.
 };
 /// The tape of a block's recording for a precision and a mode of checkpointing. REQUIRES: the block has a recording.
-FoundTape find_recorded_tape(const Block& block, const OpRuleContext& context, CheckpointMode mode, bool early_stop);
+FoundTape find_recorded_tape(const Block& block, const OpRuleContext& context, CheckpointMode mode,
+                             const Checkpointing& checkpointing);
 
 }  // namespace fsdp::simulator

@@ -39,6 +39,8 @@ class TapeRecorder {
   };
 
   bool is_checkpointed() const;
+  void find_offloaded();
+  bool is_on_host(int input) const { return !is_on_host_.empty() && is_on_host_[input]; }
   bool is_kept(std::size_t kernel) const;
 
   // References (tape.cpp).
@@ -91,6 +93,7 @@ class TapeRecorder {
   std::int64_t kept_inside() const;
   std::size_t end_of_recomputation() const;
   void find_kept_parameters();
+  void copy_inputs_back();
   void end_recomputation(std::size_t end);
 
   // Backward (tape_backward.cpp).
@@ -137,6 +140,7 @@ class TapeRecorder {
   std::vector<TapeEvent>* events_ = nullptr;
   std::vector<int> uses_, saves_;          // [num storages] References by later kernels, and by nodes of the graph.
   std::vector<bool> alive_, is_output_;    // [num storages]
+  std::vector<bool> is_on_host_;           // [num inputs] The checkpoint keeps it on the host. Empty if none.
   std::vector<int> left_over_;             // Storages that selective checkpointing kept without need.
   std::vector<bool> is_parameter_kept_;    // [num parameters] The recomputation holds it. Empty if irrelevant.
   std::vector<int> name_;                  // [num storages] Name on the tape; outputs made again get another.

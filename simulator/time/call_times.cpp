@@ -67,6 +67,7 @@ CallTimes call_times(const Tape& tape, const ComputeCosts& costs, const std::vec
       times.cpu_recompute += cpu;
     }
   }
+  for (const std::int64_t bytes : tape.on_host) times.inputs_to_host += Bytes(bytes) / costs.host_link;
   return times;
 }
 

@@ -99,11 +99,13 @@ ComputeCosts compute_costs(const Gpu& gpu, Dtype activation, const Implementatio
   }
   costs.memory = BytesPerSecond(gpu.memory_bandwidth.value.count() * gpu.achievable_bandwidth.value /
                                 pace_of(gpu, activation, use.matmul_allow_tf32));
+  costs.host_link = gpu.host_link.bandwidth.value;
   return costs;
 }
 
 ComputeCosts compute_costs(const Cluster& cluster, Dtype activation, const Implementations& use) {
   ComputeCosts costs = compute_costs(cluster.gpu, activation, use);
+  costs.host_link = cluster.host_link.bandwidth.value;
   const double longer = slowest_node(cluster);
   if (longer == 1) return costs;
   for (ArithmeticRates& rates : costs.by_dtype) {

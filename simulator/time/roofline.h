@@ -37,6 +37,7 @@ struct ComputeCosts {
   std::array<ArithmeticRates, kNumFloatingPoint> by_dtype{};  ///< In the order of Dtype.
   BytesPerSecond memory{1e11};                                ///< Rate of memory-bound kernels.
   Seconds kernel_floor{2e-6};                                 ///< Start and end of each kernel on the device (assumed).
+  BytesPerSecond host_link{0};                                ///< Bandwidth of one GPU to its host.
   Seconds launch{6e-6};  ///< CPU time to issue one kernel from eager PyTorch (assumed).
 
   MeasuredMachine machine = {};  ///< A measured machine, whose times precede all of the above. Empty if not measured.

@@ -67,7 +67,8 @@ int TapeLibrary::class_of(int call) {
 
 TapeLibrary::Shelf& TapeLibrary::shelf(const TapeSettings& given) {
   TapeSettings settings = given;
-  settings.checkpointing = Checkpointing{.early_stop = given.checkpointing.early_stop};
+  settings.checkpointing =
+      Checkpointing{.early_stop = given.checkpointing.early_stop, .offload_inputs = given.checkpointing.offload_inputs};
   for (const auto& known : shelves_) {
     if (known->settings == settings) return *known;
   }
@@ -197,7 +198,7 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   const Block& block = index_.model->blocks[kind.program->block];
   TimedTape timed;
   if (block.recorded) {
-    FoundTape found = find_recorded_tape(block, settings.rules, mode, settings.checkpointing.early_stop);
+    FoundTape found = find_recorded_tape(block, settings.rules, mode, settings.checkpointing);
     timed.tape = std::move(found.tape);
     add_runs(timed.tape, settings.kept_workspaces);
     timed.times = call_times(timed.tape, settings.costs);
@@ -210,6 +211,7 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   context.hooks = hooks;
   context.op_is_kept = kept_ops(block, kept);
   context.early_stop = settings.checkpointing.early_stop;
+  context.offloads_inputs = settings.checkpointing.offload_inputs && !settings.rules.is_cpu();
   context.keeps_parameters = settings.rules.implementations.zero3_linear;
   context.keep_logits = settings.rules.implementations.keep_logits;
   context.workspaces = settings.workspaces;

@@ -255,6 +255,10 @@ class Timeline : Streams {
 
   void forward(const Instruction& step) {
     const CallTimes& times = *(*in_.calls)[step.call];
+    if (step.op_begin == 0 && times.inputs_to_host > Seconds(0)) {
+      on_compute(times.inputs_to_host, in_.launch, "inputs to the host");
+      cpu_ = std::max(cpu_, compute_);
+    }
     on_compute(times.forward[step.op_end] - times.forward[step.op_begin],
                times.cpu_forward[step.op_end] - times.cpu_forward[step.op_begin], name_of_call(step));
   }
@@ -262,7 +266,7 @@ class Timeline : Streams {
   void backward(const Instruction& step) {
     const CallTimes& times = *(*in_.calls)[step.call];
     const Seconds before = compute_;
-    if (step.call != last_call_) on_compute(times.recompute, times.cpu_recompute, "recompute");
+    if (step.call != last_call_) on_compute(times.inputs_to_host + times.recompute, times.cpu_recompute, "recompute");
     if (detail_ != nullptr) detail_->instructions.back().recompute = compute_ - before;
     last_call_ = step.call;
     on_compute(times.backward[step.op_end] - times.backward[step.op_begin],

@@ -24,6 +24,8 @@ struct CallTimes {
   std::vector<Seconds> cpu_backward;  ///< [num ops + 1]
   Seconds recompute{0};
   Seconds cpu_recompute{0};
+  Seconds inputs_to_host{0};  ///< The copy of inputs that a checkpoint keeps on the host, either way. The CPU waits for
+                              ///< the one to the host.
   std::vector<std::string> not_measured;  ///< Ops without a measured time on a measured machine, each once.
 };
 

@@ -74,6 +74,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Wrap, {"model.layers.*,lm_head"}},
     {PlanChoice::WrapEnds, {"no"}},
     {PlanChoice::Checkpoint, {"selective:12"}},
+    {PlanChoice::CheckpointOffload, {"yes"}},
     {PlanChoice::Offload, {"yes"}},
     {PlanChoice::GradientSync, {"last"}},
     {PlanChoice::Prefetch, {"0"}},

@@ -84,6 +84,19 @@ TEST(Tape, FullCheckpointingKeepsTheInputAndRunsTheForwardAgain) {
   EXPECT_EQ(count(full.tape.backward, Kind::AllocParamGrad), 2);
 }
 
+TEST(Tape, InputsOnTheHostAreReleasedInForwardAndCopiedBack) {
+  const TapedBlock here = mlp({.mode = CheckpointMode::Full});
+  const TapedBlock host = mlp({.mode = CheckpointMode::Full, .offloads_inputs = true});
+  EXPECT_EQ(count(here.tape.forward, Kind::ReleaseInput), 0);
+  EXPECT_EQ(count(host.tape.forward, Kind::ReleaseInput), 1);
+  EXPECT_EQ(count(here.tape.backward, Kind::ReleaseInput), 1);
+  EXPECT_EQ(count(host.tape.backward, Kind::ReleaseInput), 0);
+  EXPECT_EQ(host.tape.on_host, std::vector<std::int64_t>{kTapeBytes});
+  EXPECT_EQ(host.tape.recompute.front().bytes, kTapeBytes);
+  EXPECT_EQ(host.tape.recompute.size(), here.tape.recompute.size() + 1);
+  EXPECT_EQ(host.tape.backward_peak, here.tape.backward_peak + kTapeBytes);
+}
+
 TEST(Tape, RecomputationStopsAtTheLastSavedTensor) {
   // Ops: up, silu, down, add. Down's input is packed before it runs, and add saves nothing.
   EXPECT_EQ(mlp({.mode = CheckpointMode::Full}).tape.recomputed, (std::vector<bool>{true, true, false, false}));
@@ -267,9 +280,10 @@ void expect_balanced(const TapedBlock& taped) {
 TEST(Tape, NothingLeaksOrIsFreedTwiceUnderAnyCheckpointing) {
   for (const CheckpointMode mode : {CheckpointMode::None, CheckpointMode::Selective, CheckpointMode::Full}) {
     for (const bool early_stop : {true, false}) {
-      for (int trained = 0; trained < 8; ++trained) {
+      for (int trained = 0; trained < 16; ++trained) {
         const TapedBlock taped = mlp({.mode = mode,
                                       .early_stop = early_stop,
+                                      .offloads_inputs = (trained & 8) != 0,
                                       .inputs = {(trained & 1) != 0},
                                       .parameters = {(trained & 2) != 0, (trained & 4) != 0},
                                       .kept = {false, true, false, false}});

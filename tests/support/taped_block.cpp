@@ -48,6 +48,7 @@ TapedBlock tape_block(BlockBuilder builder, const TapedSettings& settings) {
   context.op_is_kept = settings.kept;
   context.op_is_kept.resize(result.block.ops.size(), false);
   context.early_stop = settings.early_stop;
+  context.offloads_inputs = settings.offloads_inputs;
   context.keeps_parameters = settings.keeps_parameters;
   context.keep_logits = settings.keep_logits;
   result.tape = record_tape(result.block, result.program, context);

@@ -17,6 +17,7 @@ struct TapedSettings {
   OpRuleContext rules;
   CheckpointMode mode = CheckpointMode::None;
   bool early_stop = true;
+  bool offloads_inputs = false;
   bool keeps_parameters = false;
   bool keep_logits = false;
   std::vector<bool> inputs = {};      ///< [num inputs] Which require a gradient; integers never do.
