@@ -216,6 +216,7 @@ IN_CONTEXT: dict[str, Json] = {
     "activation_checkpointing/modules/0/module": CHECKPOINTED, "activation_checkpointing/modules/0/mode": CHECKPOINTED,
     "activation_checkpointing/selective_keep": CHECKPOINTED,
     "activation_checkpointing/every_second_linear": CHECKPOINTED, "activation_checkpointing/early_stop": CHECKPOINTED,
+    "activation_checkpointing/offload_inputs": CHECKPOINTED,
     "sync_every_micro_batch": {"accumulation": 2},
     "optimizer/weight_decay": {**FEW_TOKENS, "mesh": {"replicate": 4, "shard": 1}, "optimizer": {"kind": "adam", "implementation": "for_loop"}},
     "optimizer/momentum": {"optimizer": {"kind": "sgd"}},
