@@ -281,10 +281,8 @@ void checkpointing_fields(Fields& fields, Checkpointing& checkpointing) {
                   checkpointing.every_second_linear);
   fields.optional("early_stop", "Recomputation stops at the last saved tensor: PyTorch's default.",
                   checkpointing.early_stop);
-  fields.optional(
-      "offload_inputs",
-      "The inputs that checkpointed blocks keep are in pinned host memory (torch.autograd.graph.save_on_cpu).",
-      checkpointing.offload_inputs);
+  fields.optional("offload_inputs", "Inputs of checkpointed blocks wait in pinned host memory (save_on_cpu).",
+                  checkpointing.offload_inputs);
 }
 
 void muon_fields(Fields& fields, MuonOptions& muon) {

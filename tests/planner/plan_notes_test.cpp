@@ -41,16 +41,9 @@ Answer answer(const Plan& plan, Bytes memory) {
   return found;
 }
 
-std::int64_t parameters() {
-  std::int64_t sum = 0;
-  for (const Parameter& parameter : build_model(small_transformer(kSizes))->parameters)
-    sum += num_elements(parameter.shape);
-  return sum;
-}
-
 TEST(PlanNotes, GradientsOfTheWholeModelAreNamed) {
-  const std::string notes = answer(plan_of(false), Bytes(80LL << 30)).notes;
-  const std::string kept = format_bytes(Bytes(4 * parameters()));
+  const auto [report, notes] = answer(plan_of(false), Bytes(80LL << 30));
+  const std::string kept = format_bytes(Bytes(4 * report.receives_gradient_parameters));
   EXPECT_NE(notes.find("last of 4 micro-batches each GPU keeps the gradients of the whole model, " + kept),
             std::string::npos)
       << notes;
