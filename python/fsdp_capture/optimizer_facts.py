@@ -40,10 +40,6 @@ def kind_of(torch: Any, optimizer: Any) -> Optional[str]:
     groups = optimizer.param_groups
     if package == "bitsandbytes":
         return _bitsandbytes_kind(optimizer, name)
-    if package == "torchao" and not any(group.get("amsgrad") for group in groups):
-        blocks = {"AdamW8bit": ("adamw_torch_8bit", 256), "AdamW4bit": ("adamw_torch_4bit", 128), "AdamWFp8": ("adamw_torch_fp8", 256)}
-        kind, block = blocks.get(name, (None, 0))
-        return kind if getattr(optimizer, "block_size", 0) == block and not optimizer.bf16_stochastic_round else None
     if package == "transformers" and name == "Adafactor" and all(group["beta1"] is None for group in groups):
         return "adafactor"
     if package == "torch" and name == "Adafactor" and not any(group.get("foreach") for group in groups):

@@ -18,8 +18,6 @@ PLANS = {
 OTHER_PLANS = {
     "inside": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "projections"),
     "apart": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "encoder,refine,head"),
-    "copies": ("--runtime", "ddp", "--activation-checkpointing", "none"),
-    "flat": ("--runtime", "fsdp1", "--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "blocks"),
 }
 
 
@@ -160,13 +158,13 @@ REFUSED = (
     Case("engine", "accelerate with its FSDP plugin", ("loops.py", "engine"), TORCHRUN, ("--gpus", "4"),
          refusal="its FSDP plugin"),
     _finetuned("optimizers", "AdamW with amsgrad", "amsgrad", refusal="amsgrad=True", is_quick=True),
+    _finetuned("optimizers", "torchao's AdamW8bit", "torchao", refusal="keeps states of", is_quick=True),
     _finetuned("optimizers", "Adagrad", "adagrad", refusal="keeps states of"),
     _finetuned("fused", "Llama, Liger's cross entropy behind the head", "apart", refusal="Leave out the check"),
 )
 
-# Scripts whose optimizer no plan of FSDP2 can have.
+# Scripts whose optimizer does not update FSDP2's shards: held against the plan of one GPU without a wrapper.
 UNSHARDED = (
-    _finetuned("optimizers", "bitsandbytes' AdamW8bit", "bitsandbytes", is_quick=True, quick_plans=("copies", "flat")),
-    _finetuned("optimizers", "torchao's AdamW8bit", "torchao", is_quick=True, quick_plans=("copies",)),
-    _finetuned("optimizers", "transformers' Adafactor", "adafactor", is_quick=True, quick_plans=("copies",)),
+    _finetuned("optimizers", "bitsandbytes' AdamW8bit", "bitsandbytes"),
+    _finetuned("optimizers", "transformers' Adafactor", "adafactor"),
 )

@@ -64,6 +64,23 @@ class Runner:
         command = (sys.executable, *case.launcher, SCRIPTS / case.words[0], *case.words[1:])
         return self._program_says("capture", "--no-check", "--force", *GPU, *case.options, "-o", model, "--", *command)[1]
 
+    def run_alone(self, case: Case) -> dict[str, Any]:
+        """The differences between the script as it is and the plan of one GPU, for which its model is in no wrapper."""
+        model = self._folder / f"{case.name}.model.json"
+        plan = model.with_suffix(".plan.json")
+        try:
+            self._capture(case, model)
+            self._program_says(model, *GPU, "--gpus", "1", "--runtime", "ddp", "--activation-checkpointing", "none", "--force", "-o", plan)
+            predicted = json.loads(self._program_says("simulate", plan, "--json")[0])
+            script = (sys.executable, SCRIPTS / case.words[0], *case.words[1:])
+            measured = json.loads(self._program_says("rehearse", *GPU, "--gpus", "1", "--json", "--", *script)[0])
+        except Failed as failed:
+            return {"failed": str(failed)}
+        found: dict[str, Any] = {
+            term: [report["memory"]["phases"]["steady_step"][key] for report in (predicted, measured)] for term, key in TERMS.items()}
+        found["collectives"] = [collectives_of(report) for report in (predicted, measured)]
+        return found
+
     def _held(self, model: pathlib.Path, name: str, words: tuple[str, ...]) -> dict[str, Any]:
         plan = model.with_name(f"{model.name.split('.')[0]}.{name}.plan.json")
         try:
