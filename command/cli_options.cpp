@@ -124,6 +124,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::OptimizerName, kWork, kTrains),
     of_choice(planner::PlanChoice::OptimizerImpl, kWork, kTrains),
     of_choice(planner::PlanChoice::OptimizerStatesName, kWork, kTrains),
+    of_choice(planner::PlanChoice::Muon, kWork, kTrains),
     of_choice(planner::PlanChoice::Clip, kWork, kTrains),
     of_choice(planner::PlanChoice::Initialization, kWork, kPredicts),
     of_choice(planner::PlanChoice::Flavor, kWork, kTrains | Command::Models),

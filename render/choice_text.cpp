@@ -101,7 +101,7 @@ constexpr OtherName kOtherOptimizers[] = {
     {"adam8bit", "Write adam_8bit."},
     {"lion", "Write lion_32bit or lion_8bit, of bitsandbytes."},
     {"paged_adamw", "Write paged_adamw_32bit or paged_adamw_8bit."},
-    {"muon", "Muon updates matrices that a script chooses: capture the script."},
+    {"muon", "Write --muon yes: Muon updates matrices, and --optimizer the rest."},
     {"galore_adamw", kProjected},
     {"galore_adamw_8bit", kProjected},
     {"galore_adafactor", kProjected},

@@ -65,7 +65,8 @@ struct Parameter {
   int module = 0;                       ///< In `Model::modules`.
   std::vector<std::string> tied_names;  ///< Other names of the same parameter ("lm_head.weight").
   InitialValues initial = {};           ///< Its elements at the start if nothing is loaded.
-  bool is_muon = false;                 ///< A matrix that a captured script trains with torch.optim.Muon.
+  bool is_muon = false;                 ///< A matrix that torch.optim.Muon trains if the plan has it: in a capture, the
+                                        ///< script's choice; else the weight of a linear layer in a block.
   std::int64_t stands_for = 0;          ///< Numbers of the weight that it packs as four bits each; 0 if it packs none.
 
   bool operator==(const Parameter&) const = default;

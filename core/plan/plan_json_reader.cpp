@@ -304,8 +304,8 @@ void optimizer_fields(Fields& fields, Optimizer& optimizer) {
   MuonOptions muon;
   bool has_muon = false;
   fields.optional_object("muon",
-                         "torch.optim.Muon updates the matrices that the captured script gives to it; the optimizer "
-                         "above updates the rest.",
+                         "torch.optim.Muon updates the matrices that the captured script gives to it, or the weights "
+                         "of linear layers in blocks; the optimizer above updates the rest.",
                          [&](Fields& inner) {
                            has_muon = true;
                            muon_fields(inner, muon);

@@ -51,6 +51,7 @@ class Builder {
   bool fits(const WrittenBlock& written, const SpecModule& module) const;
   Result<WrittenBlock> write_block(const SpecEntry& entry, std::size_t variation);
   int share_block(const Block& block);
+  void mark_hidden_matrices(const Block& block, const Call& call);
   void bind(const SpecEntry& entry, const WrittenBlock& written, const std::string& base);
   bool is_loss_alone(const SpecEntry& entry) const;
   bool runs_after_root(const SpecModule& module) const { return module.after_root || &module == moved_; }
@@ -357,6 +358,16 @@ void Builder::bind_after_root(const SpecModule& module, const WrittenBlock& writ
   call_where_.push_back(module.where);
 }
 
+// As Muon's authors choose: weights of linear layers in blocks, and neither embeddings nor the head.
+void Builder::mark_hidden_matrices(const Block& block, const Call& call) {
+  for (const Op& op : block.ops) {
+    if (op.kind != OpKind::Linear) continue;
+    for (const int parameter : op.parameters) {
+      if (block.parameters[parameter].size() == 2) model_.parameters[call.parameters[parameter]].is_muon = true;
+    }
+  }
+}
+
 void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const std::string& base) {
   const SpecModule& module = *entry.spec;
   const BlockDefinition& definition = written.definition;
@@ -390,6 +401,7 @@ void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const st
     if (model_.parameters.size() > before) num_parameter_elements_ += num_elements(shape);
     call.parameters.push_back(*id);
   }
+  if (module.repeated) mark_hidden_matrices(definition.block, call);
   for (const BlockBuffer& buffer : definition.buffers) {
     tree_.buffer(below(buffer.name), buffer.shape, buffer.dtype, buffer.persistent);
   }

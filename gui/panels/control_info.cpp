@@ -268,6 +268,8 @@ std::vector<ControlInfo> runtime_controls() {
        }},
       {PlanChoice::OptimizerStatesName, "Optimizer states", kRuntime, ControlKind::Choice,
        [](const Snapshot& s) { return std::string(name_of(kOptimizerStatesTable, s.report.plan.optimizer.states)); }},
+      {PlanChoice::Muon, "Muon for matrices", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string { return s.report.plan.optimizer.muon ? "yes" : "no"; }},
       {PlanChoice::Clip,
        "Gradient clipping",
        kRuntime,

@@ -503,7 +503,8 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
   if (choices.reduce_dtype) plan.mixed_precision.reduce_dtype = choices.reduce_dtype;
   Optimizer& optimizer = plan.optimizer;
   optimizer.kind = choices.optimizer.value_or(optimizer.kind);
-  if (choices.optimizer) optimizer.muon.reset();
+  if (choices.optimizer || choices.muon) optimizer.muon.reset();
+  if (choices.muon.value_or(false)) optimizer.muon = MuonOptions{};
   if (!has_torch_kernels(optimizer)) {  // A recipe's choices among PyTorch's ways are of PyTorch's optimizers.
     optimizer.implementation = OptimizerImplementation::Foreach;
     optimizer.states = OptimizerStates::AsParameter;

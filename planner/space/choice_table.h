@@ -23,11 +23,10 @@ namespace fsdp::planner {
 template <class... T>
 using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vector<Dimension> PlanChoices::*,
                               std::optional<T> PlanChoices::*...>;
-using ChoiceMember =
-    MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t,
-             Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping,
-             fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync,
-             LoraOptions>;
+using ChoiceMember = MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double,
+                              std::int64_t, Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates,
+                              GradientClipping, fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap,
+                              CheckpointChoice, OffloadChoice, GradientSync, LoraOptions>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -166,6 +165,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      TextsOf<kOptimizerStates>::kValues,
      "Precision of the states of PyTorch's optimizers",
      {.former = "--states"}},
+    {PlanChoice::Muon, &PlanChoices::muon, "--muon", "yes|no", "yes|no",
+     "Update the weights of linear layers in blocks by torch.optim.Muon, and the rest by --optimizer"},
     {PlanChoice::Clip,
      &PlanChoices::clip,
      "--clip-grad-norm",

@@ -79,6 +79,7 @@ enum class PlanChoice : std::uint8_t {
   OptimizerName,
   OptimizerImpl,
   OptimizerStatesName,
+  Muon,
   Clip,
   Initialization,
   Flavor,
@@ -168,6 +169,7 @@ struct PlanChoices {
   std::optional<OptimizerKind> optimizer = {};
   std::optional<OptimizerImplementation> optimizer_implementation = {};
   std::optional<OptimizerStates> optimizer_states = {};
+  std::optional<bool> muon = {};  ///< Whether torch.optim.Muon updates the matrices, and the optimizer the rest.
   std::optional<GradientClipping> clip = {};
   std::optional<fsdp::Initialization> initialization = {};
   std::optional<std::string> flavor = {};  ///< The model code that runs: core/plan/runtime.h has the names.

@@ -28,6 +28,7 @@ class PlannedModule(torch.nn.Module):
 
     name = ""
     context: KernelContext
+    hidden_matrices: set[str]  # Names of parameters for Muon, if the plan has it.
     running: RunningOp
     beside: dict[int, torch.Tensor] = {}  # Inputs that the root's forward reads and does not receive.
     wrapper: list[torch.nn.Module] = []  # For the root: the wrapper that is called instead, if there is one.

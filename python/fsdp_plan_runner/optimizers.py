@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.plan import Plan
 
 if TYPE_CHECKING:  # Limits are checked before PyTorch is loaded.
@@ -57,6 +58,38 @@ def missing_package_of(kind: str) -> str:
     """The requirement of pip that the optimizer needs and this Python lacks. "" if there is none."""
     package = OPTIMIZERS[kind].package
     return "" if importlib.util.find_spec(package) is not None else f"{package}=={RELEASES[package]}"
+
+
+class Both:
+    """Muon of some matrices, and another optimizer of the rest, in the order of their steps."""
+
+    def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
+        self.optimizers = optimizers
+
+    def step(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def zero_grad(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+
+def hidden_matrices(model: ExpandedModel) -> set[str]:
+    """The parameters that Muon updates: weights of linear layers in blocks."""
+    shapes = {parameter.name: parameter.shape for parameter in model.parameters}
+    ops = [op for call in model.calls if call.repeated for op in model.ops[call.first_op:call.first_op + call.num_ops]]
+    return {name for op in ops if op.kind == "linear" for name in op.parameters if len(shapes[name]) == 2}
+
+
+def make_with_muon(named: dict[str, torch.nn.Parameter], matrices: set[str], plan: Plan, learning_rate: float) -> Both:
+    import torch
+
+    given = plan.optimizer.muon or {}
+    muon = torch.optim.Muon([p for name, p in named.items() if name in matrices], lr=learning_rate,
+                            nesterov=given.get("nesterov", True), ns_steps=given.get("ns_steps", 5))
+    rest = make([p for name, p in named.items() if name not in matrices], plan, learning_rate)
+    return Both([rest, muon] if given.get("steps_last") else [muon, rest])
 
 
 def make(parameters: list[torch.nn.Parameter], plan: Plan, learning_rate: float) -> torch.optim.Optimizer:

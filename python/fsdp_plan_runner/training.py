@@ -98,6 +98,7 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     dtype = dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None
     root = build_model(model, use, activation_dtype(model, plan), where, job.device,
                        parameter_dtype_of(plan) if plan.zero_stage else dtype, bool(plan.zero_stage))
+    root.hidden_matrices = optimizers.hidden_matrices(model) if plan.optimizer.muon is not None else set()
     checkpoint_blocks(root, model, plan)
     if plan.zero_stage:
         place(root, model, plan, job.device)
@@ -121,6 +122,9 @@ def make_optimizer(root: torch.nn.Module, plan: Plan,
     parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
     if plan.zero_stage and plan.cpu_offload:
         return make_offloaded_optimizer(parameters, plan, learning_rate)
+    if plan.optimizer.muon is not None:
+        named = {name: parameter for name, parameter in root.named_parameters() if parameter.requires_grad}
+        return optimizers.make_with_muon(named, root.hidden_matrices, plan, learning_rate)
     return optimizers.make(parameters, plan, learning_rate)
 
 

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+
+#include "tests/support/spec_models.h"
 
 namespace fsdp {
 namespace {
@@ -59,6 +62,23 @@ TEST(OptimizerTable, MomentsOfPagedOptimizersArePagedFrom100000ElementsOn) {
   EXPECT_TRUE(pages_moment({.kind = OptimizerKind::BnbPagedAdamW8bit}, 100'000));
   EXPECT_FALSE(pages_moment({.kind = OptimizerKind::BnbPagedAdamW8bit}, 99'999));
   EXPECT_FALSE(pages_moment({.kind = OptimizerKind::BnbAdamW8bit}, 100'000));
+}
+
+TEST(OptimizerTable, MuonTrainsTheWeightsOfLinearLayersInBlocks) {
+  const Model model = model_of("llama3_2_1b.json");
+  // 16 blocks of seven: q, k, v, o, gate, up, down. Embeddings are tied to the head, and norms are vectors.
+  int matrices = 0;
+  for (const Parameter& parameter : model.parameters) {
+    matrices += parameter.is_muon ? 1 : 0;
+    EXPECT_EQ(parameter.is_muon, parameter.name.ends_with("_proj.weight")) << parameter.name;
+  }
+  EXPECT_EQ(matrices, 16 * 7);
+}
+
+TEST(OptimizerTable, EightBitsOfEarlierFilesAreAnOptimizerOfBitsandbytes) {
+  Optimizer optimizer{.kind = OptimizerKind::Adam, .implementation = OptimizerImplementation::Fused};
+  use_8_bit_states(optimizer, optimizer_row(optimizer).in_8_bits);
+  EXPECT_EQ(optimizer, (Optimizer{.kind = OptimizerKind::BnbAdam8bit}));
 }
 
 }  // namespace

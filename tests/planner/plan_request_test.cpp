@@ -59,6 +59,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::OptimizerName, {"sgd"}},
     {PlanChoice::OptimizerImpl, {"for_loop"}},
     {PlanChoice::OptimizerStatesName, {"bfloat16"}},
+    {PlanChoice::Muon, {"yes"}},
     {PlanChoice::Clip, {"0.5"}},
     {PlanChoice::Initialization, {"cpu"}},
     {PlanChoice::Flavor, {"torchtitan"}},

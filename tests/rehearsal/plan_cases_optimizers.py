@@ -72,7 +72,15 @@ SCHEDULE_FREE_CASES = [
     _fsdp1("schedule_free_fsdp1", "qwen3_0_6b", 2, "schedule_free_adamw", MIXED),
 ]
 
-OPTIMIZER_CASES = [*BITSANDBYTES_CASES, *TORCHAO_CASES, *FACTOR_CASES, *SCHEDULE_FREE_CASES]
+# Muon of the matrices in blocks, and AdamW of the rest.
+MUON: dict[str, Any] = {"optimizer": {"kind": "adamw", "muon": {}}}
+MUON_CASES = [
+    Case("optimizer_muon", "llama3_2_1b", 2, {**MIXED, **MUON}, SMALL),
+    Case("optimizer_muon_bf16", "qwen3_0_6b", 4, {**BF16, **MUON}, SMALL),
+    _ddp("muon", "qwen3_0_6b", 2, {**BF16, **MUON}, SMALL),
+]
+
+OPTIMIZER_CASES = [*BITSANDBYTES_CASES, *TORCHAO_CASES, *FACTOR_CASES, *SCHEDULE_FREE_CASES, *MUON_CASES]
 
 
 # What does not update FSDP2's parameters, with a part of the library's error and of the refusal.
@@ -91,5 +99,5 @@ OPTIMIZER_FAILURES = [
 
 def package_of(case: Case) -> str:
     """The package whose optimizer the case trains with."""
-    return {"adafactor": "transformers", "adafactor_torch": "torch", "schedule_free_adamw": "schedulefree"}.get(
+    return {"adamw": "torch", "adafactor": "transformers", "adafactor_torch": "torch", "schedule_free_adamw": "schedulefree"}.get(
         case.plan["optimizer"]["kind"], "bitsandbytes" if "bnb" in case.name else "torchao")
