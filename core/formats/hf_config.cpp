@@ -8,7 +8,9 @@
 // Sources: transformers 4.57.3, configuration_utils.py (PretrainedConfig: keys of all models, torch_dtype beside dtype,
 // defaults of generation) and modeling_utils.py (from_pretrained).
 //
-// Not modeled: code that a model brings along (auto_map), quantized weights, adapters.
+// Not modeled: quantized weights, adapters. Code that a model brings along (auto_map) is noted: transformers runs its
+// own class of a type that it has, unless trust_remote_code is set (dynamic_module_utils.py,
+// resolve_trust_remote_code).
 
 #include "core/formats/hf_config.h"
 
@@ -32,7 +34,7 @@ using hf_models::Target;
 constexpr int kFirstOtherVersion = 5;
 
 const Kind* find_kind(std::string_view model_type) {
-  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::other_kinds()}) {
+  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::other_kinds()}) {
     for (const Kind& kind : kinds) {
       if (kind.model_type == model_type) return &kind;
     }
@@ -41,7 +43,7 @@ const Kind* find_kind(std::string_view model_type) {
 }
 
 const Kind* kind_of_architecture(std::string_view architecture) {
-  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::other_kinds()}) {
+  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::other_kinds()}) {
     for (const Kind& kind : kinds) {
       const auto& names = kind.architectures;
       if (std::find(names.begin(), names.end(), architecture) != names.end()) return &kind;
@@ -182,7 +184,6 @@ void pass_over_common_keys(HfConfigReader& config) {
 void read_common_keys(HfConfigReader& config) {
   config.only_empty({"quantization_config", "compression_config"},
                     "Weights are trained in floating point here; plan the model that was quantized.");
-  config.only_empty({"auto_map"}, fmt::format("The model brings its own code; {}", kCaptureInstead));
   config.only_empty({"gradient_checkpointing"}, "Remove it: a plan sets which blocks are recomputed.");
   for (const std::string_view key : {"attn_implementation", "_attn_implementation"}) {
     const JsonValue* value = config.find(key);
@@ -210,6 +211,19 @@ std::optional<std::string> version_note(const JsonValue& root) {
   if (major < kFirstOtherVersion) return std::nullopt;
   return fmt::format("{} was written by transformers {}; the model is planned as transformers 4.57 builds it.", kHfNote,
                      version);
+}
+
+/// A model that brings code of its own, beside transformers' class of the same type.
+std::optional<std::string> own_code_note(HfConfigReader& config) {
+  const JsonValue* map = config.find("auto_map");
+  const bool is_empty =
+      map == nullptr || map->type == JsonType::Null || (map->type == JsonType::Object && map->members.empty());
+  if (is_empty) return std::nullopt;
+  return fmt::format(
+      "{} names code of the model's own (auto_map), which runs only with trust_remote_code=True; transformers' own "
+      "class "
+      "is planned. For the other, {}",
+      kHfNote, kCaptureInstead);
 }
 
 std::string unread_note(const std::vector<std::string>& keys, std::string_view whose) {
@@ -240,7 +254,11 @@ Result<ModelSpec> read_hf_config(const JsonDocument& document, std::optional<Dty
   target.dtype = read_dtype(config, weights_dtype);
   target.name = model_name(document.name, document.root, target.architecture);
   target.source = document.name;
-  if (auto note = version_note(document.root)) target.notes.push_back(*std::move(note));
+  if (auto note = own_code_note(config)) target.notes.push_back(*std::move(note));
+  target.transformers_version = text_of(document.root.find("transformers_version"));
+  if (auto note = kind->follows_version ? std::nullopt : version_note(document.root)) {
+    target.notes.push_back(*std::move(note));
+  }
   std::string text = kind->translate(config, target);
   if (!errors.empty()) return tl::unexpected(std::move(errors).take());
   FSDP_TRY(JsonDocument spec, parse_json(std::move(text), document.name));
@@ -255,7 +273,7 @@ Result<ModelSpec> read_hf_config(const JsonDocument& document, std::optional<Dty
 
 std::vector<std::string> hf_model_types() {
   std::vector<std::string> names;
-  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::other_kinds()}) {
+  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::other_kinds()}) {
     for (const Kind& kind : kinds) names.emplace_back(kind.model_type);
   }
   std::sort(names.begin(), names.end());

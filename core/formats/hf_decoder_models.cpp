@@ -6,47 +6,21 @@
 // Qwen3 has heads of 128 whatever its width, Mistral looks 4096 tokens back unless the key is null.
 //
 // Sources: transformers 4.57.3, models/*/configuration_*.py for defaults, models/*/modeling_*.py for the keys that are
-// read, modeling_rope_utils.py for those of the rotary table.
+// read.
 //
-// Not modeled: scalings of the rotary table except Llama-3's, the auxiliary loss of routers, jitter of their inputs.
+// Not modeled: the auxiliary loss of routers, jitter of their inputs.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "core/formats/hf_models.h"
-#include "core/formats/hf_spec_text.h"
+#include "core/formats/hf_config.h"
+#include "core/formats/hf_decoder.h"
 
 namespace fsdp::hf_models {
 
 namespace {
-
-constexpr std::int64_t kMostExpertsOfLayer = 4096;
-constexpr double kWeightDecay = 0.1;
-constexpr std::string_view kInitialSource = "initializer_range of config.json; PreTrainedModel._init_weights";
-constexpr std::string_view kSlidingAttention = "sliding_attention";
-constexpr std::string_view kFullAttention = "full_attention";
-constexpr std::string_view kSpreadNote =
-    "Tokens are taken to be spread evenly over the experts; a skewed router needs more memory than predicted.";
-
-/// Defaults of a family's configuration class for absent keys.
-struct Defaults {
-  std::string_view family;  ///< First word of its classes.
-  std::int64_t vocab_size = 32000;
-  std::int64_t hidden_size = 4096;
-  std::int64_t intermediate_size = 14336;
-  std::int64_t layers = 32;
-  std::int64_t heads = 32;
-  std::optional<std::int64_t> kv_heads;  ///< Defaults to the number of query heads.
-  std::optional<std::int64_t> head_dim;  ///< Defaults to the width over the heads.
-  std::int64_t positions = 32768;
-  double norm_eps = 1e-6;
-  double rope_theta = 10000;
-  bool tied = false;
-  std::optional<std::int64_t> pad_token = {};
-};
 
 constexpr Defaults kLlama = {.family = "Llama", .intermediate_size = 11008, .positions = 2048};
 constexpr Defaults kMistral = {.family = "Mistral", .kv_heads = 8, .positions = 131072};
@@ -73,276 +47,11 @@ constexpr Defaults kGemma2 = {.family = "Gemma2",
                               .tied = true,
                               .pad_token = 0};
 
-struct Rotary {
-  double theta = 10000;
-  bool is_llama3 = false;
-  double factor = 1;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  std::int64_t original_positions = 1;
-};
-
-struct Decoder {
-  std::string family;
-  std::int64_t vocab_size = 1, hidden_size = 1, intermediate_size = 1, layers = 1, heads = 1, kv_heads = 1;
-  std::int64_t head_dim = 1;
-  bool states_head_dim = false;
-  std::int64_t positions = 1;
-  double norm_eps = 1e-6;
-  double initial_std = kUsualInitialStd;
-  bool tied = false;
-  std::optional<std::int64_t> padding;
-  double attention_dropout = 0;
-  Rotary rotary = {};
-  // Settings of some families.
-  bool qkv_bias = false, output_bias = false, mlp_bias = false, qk_norm = false, is_gelu = false;
-  std::vector<std::int64_t> windows = {};  ///< For each layer; 0 means all tokens. Empty means 0 for all.
-  bool is_gemma = false;
-  std::optional<double> attention_softcap = {}, logit_softcap = {};
-  double query_scalar = 0;
-  std::int64_t num_experts = 0, experts_per_token = 0, expert_size = 0;
-  bool norm_topk_prob = true;
-  bool is_mixtral = false;
-  std::vector<bool> dense = {};  ///< For each layer: one MLP instead of experts.
-};
-
-/// The scaling of the rotary table, from an object that is not null.
-void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& rotary) {
-  if (value.type != JsonType::Object) {
-    config.errors().add(value, fmt::format("The scaling of the rotary table is {}.", describe(value)),
-                        "It is an object with a \"rope_type\", or null.");
-    return;
-  }
-  HfConfigReader scaling(value, config.whose(), config.errors());
-  scaling.alias("rope_type", "type");
-  const std::string type = scaling.text("rope_type", "default", {"default", "llama3"});
-  rotary.theta = scaling.positive("rope_theta", rotary.theta);
-  scaling.only("partial_rotary_factor", 1.0);
-  rotary.is_llama3 = type == "llama3";
-  if (rotary.is_llama3) {
-    for (const std::string_view key :
-         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
-      if (value.find(key) == nullptr) {
-        config.errors().add(value, fmt::format("A \"llama3\" scaling without \"{}\".", key),
-                            "config.json of the published model has it.");
-      }
-    }
-    rotary.factor = scaling.positive("factor", 8);
-    rotary.low_freq_factor = scaling.positive("low_freq_factor", 1);
-    rotary.high_freq_factor = scaling.positive("high_freq_factor", 4);
-    rotary.original_positions = scaling.size("original_max_position_embeddings", 8192);
-  }
-  // A key of another kind of scaling is an error; otherwise nobody would notice that it has no effect.
-  const JsonValue* named = scaling.find("rope_type");
-  if (named != nullptr && named->text != type) return;
-  for (const std::string& key : scaling.unread()) {
-    config.errors().add(*value.find(key), fmt::format("\"{}\" belongs to no scaling that is read.", key),
-                        "Leave it out, or " + std::string(kCaptureInstead));
-  }
-}
-
-void read_rotary(HfConfigReader& config, Decoder& model, double otherwise) {
-  model.rotary.theta = config.positive("rope_theta", otherwise);
-  config.only("partial_rotary_factor", 1.0);
-  const JsonValue* scaling = config.find("rope_scaling");
-  // transformers 5 writes this instead of both keys.
-  const JsonValue* parameters = config.find("rope_parameters");
-  const bool has_scaling = scaling != nullptr && scaling->type != JsonType::Null;
-  const bool has_parameters = parameters != nullptr && parameters->type != JsonType::Null;
-  if (has_scaling && has_parameters) {
-    config.fail("rope_parameters", "\"rope_scaling\" and \"rope_parameters\" both set the scaling of the rotary table.",
-                "Leave one of the two out.");
-  } else if (has_scaling || has_parameters) {
-    read_rope_scaling(config, has_scaling ? *scaling : *parameters, model.rotary);
-  }
-  if (!(model.rotary.theta > 1)) config.fail("rope_theta", "\"rope_theta\" is not above 1.", "It is the base.");
-}
-
-/// The common keys of all families.
-Decoder read_decoder(HfConfigReader& config, const Defaults& defaults) {
-  Decoder model{.family = std::string(defaults.family)};
-  model.vocab_size = config.size("vocab_size", defaults.vocab_size);
-  model.hidden_size = config.size("hidden_size", defaults.hidden_size);
-  model.intermediate_size = config.size("intermediate_size", defaults.intermediate_size);
-  model.layers = config.size("num_hidden_layers", defaults.layers, kMostConfigLayers);
-  model.heads = config.size("num_attention_heads", defaults.heads);
-  // In every class, null means the number of query heads.
-  model.kv_heads = config.size_or_null("num_key_value_heads", defaults.kv_heads).value_or(model.heads);
-  const auto head_dim = config.size_or_null("head_dim", defaults.head_dim);
-  model.states_head_dim = head_dim.has_value();
-  if (!head_dim) check_heads(config, "hidden_size", model.hidden_size, "num_attention_heads", model.heads);
-  model.head_dim = head_dim.value_or(std::max<std::int64_t>(model.hidden_size / model.heads, 1));
-  if (model.head_dim % 2 != 0 && (head_dim || model.hidden_size % model.heads == 0)) {
-    config.fail("head_dim", fmt::format("Heads are {} wide, and rotary positions turn pairs.", model.head_dim),
-                "Take an even number.");
-  }
-  if (model.heads % model.kv_heads != 0) {
-    config.fail("num_key_value_heads",
-                fmt::format("{} heads do not divide into {} of keys and values.", model.heads, model.kv_heads),
-                "It divides \"num_attention_heads\".");
-  }
-  model.positions = config.size("max_position_embeddings", defaults.positions);
-  model.norm_eps = config.positive("rms_norm_eps", defaults.norm_eps);
-  model.initial_std = config.positive("initializer_range", kUsualInitialStd);
-  model.tied = config.flag("tie_word_embeddings", defaults.tied);
-  model.padding = config.padding_index("pad_token_id", defaults.pad_token, model.vocab_size);
-  model.attention_dropout = config.probability("attention_dropout", 0);
-  read_rotary(config, model, defaults.rope_theta);
-  return model;
-}
-
-void read_activation(HfConfigReader& config, std::string_view key, std::string_view otherwise, Decoder& model) {
-  const std::string name = config.text(key, otherwise, {"silu", "swish", "gelu_pytorch_tanh"});
-  model.is_gelu = name == "gelu_pytorch_tanh";
-}
-
-/// "layer_types": for each layer whether it looks back `window` tokens; `otherwise` if the key is absent.
-void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window, Decoder& model,
-                      bool (*otherwise)(std::int64_t layer, std::int64_t first), std::int64_t first) {
-  std::vector<bool> slides;
-  const JsonValue* types = config.find("layer_types");
-  if (types == nullptr || types->type == JsonType::Null) {
-    for (std::int64_t i = 0; i < model.layers; ++i) slides.push_back(window && otherwise(i, first));
-  } else if (expect_type(*types, JsonType::Array, "a list of one type per layer, or null", config.errors())) {
-    for (const JsonValue& type : types->elements) {
-      const bool is_known =
-          type.type == JsonType::String && (type.text == kSlidingAttention || type.text == kFullAttention);
-      if (!is_known) {
-        config.errors().add(type, fmt::format("The attention of a layer is {}.", describe(type)),
-                            fmt::format("The blocks of a {} have \"{}\" and \"{}\"; for another, {}", config.whose(),
-                                        kFullAttention, kSlidingAttention, kCaptureInstead));
-      }
-      slides.push_back(type.text == kSlidingAttention);
-    }
-    if (slides.size() != static_cast<std::size_t>(model.layers)) {
-      config.errors().add(
-          *types, fmt::format("\"layer_types\" has {} entries, and there are {} layers.", slides.size(), model.layers),
-          "It has one for each layer.");
-      return;
-    }
-  }
-  const bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
-  if (any && !window) {
-    config.fail("layer_types", "Layers have sliding attention, and there is no window.",
-                "\"sliding_window\" is its size, unless \"use_sliding_window\" switches it off.");
-  }
-  for (const bool slides_here : slides) model.windows.push_back(slides_here ? window.value_or(0) : 0);
-}
-
 /// For Qwen: a window counts only if it is switched on.
 std::optional<std::int64_t> read_switched_window(HfConfigReader& config) {
   const bool is_on = config.flag("use_sliding_window", false);
   const auto window = config.size_or_null("sliding_window", 4096);
   return is_on ? window : std::nullopt;
-}
-
-void slide_everywhere(std::optional<std::int64_t> window, Decoder& model) {
-  if (window) model.windows.assign(static_cast<std::size_t>(model.layers), *window);
-}
-
-void write_rotary(JsonWriter& json, const Decoder& model) {
-  json.member("head_dim", model.head_dim);
-  json.member("family", model.family);
-  json.member("rope_theta", model.rotary.theta);
-  if (!model.rotary.is_llama3) return;
-  json.member("rope_scaling", "llama3");
-  json.member("rope_factor", model.rotary.factor);
-  json.member("low_freq_factor", model.rotary.low_freq_factor);
-  json.member("high_freq_factor", model.rotary.high_freq_factor);
-  json.member("original_max_positions", model.rotary.original_positions);
-}
-
-void write_attention(JsonWriter& json, const Decoder& model, std::int64_t first, std::int64_t last) {
-  json.member("family", model.family);
-  json.member("num_attention_heads", model.heads);
-  json.member("num_key_value_heads", model.kv_heads);
-  if (model.states_head_dim) json.member("head_dim", model.head_dim);
-  if (model.qkv_bias) json.member("qkv_bias", true);
-  if (model.output_bias) json.member("output_bias", true);
-  if (model.qk_norm) json.member("qk_norm", true);
-  if (model.attention_dropout > 0) json.member("attention_dropout", model.attention_dropout);
-  if (model.attention_softcap) json.member("attention_softcap", *model.attention_softcap);
-  if (model.query_scalar > 0) json.member("query_pre_attn_scalar", model.query_scalar);
-  json.member("norm_eps", model.norm_eps);
-  if (model.windows.empty()) return;
-  const std::vector<std::int64_t> windows(model.windows.begin() + first, model.windows.begin() + last + 1);
-  const bool alike = std::all_of(windows.begin(), windows.end(), [&](auto each) { return each == windows.front(); });
-  if (alike && windows.front() == 0) return;
-  if (alike) {
-    json.member("sliding_window", windows.front());
-    return;
-  }
-  nested_member(json, "per_layer", "sliding_window", windows);
-}
-
-void write_dense_layer(JsonWriter& json, const Decoder& model, std::int64_t first, std::int64_t last) {
-  write_attention(json, model, first, last);
-  json.member("intermediate_size", model.intermediate_size);
-  if (model.mlp_bias) json.member("mlp_bias", true);
-  if (model.is_gelu) json.member("activation", "gelu_tanh");
-  if (model.is_gemma) {
-    json.member("norms_behind", true);
-    json.member("unit_offset", true);
-  }
-}
-
-void write_expert_layer(JsonWriter& json, const Decoder& model, std::int64_t first, std::int64_t last) {
-  write_attention(json, model, first, last);
-  json.member("num_experts", model.num_experts);
-  json.member("num_experts_per_tok", model.experts_per_token);
-  json.member("norm_topk_prob", model.norm_topk_prob);
-  json.member("moe_intermediate_size", model.expert_size);
-  if (model.is_mixtral) json.member("naming", "mixtral");
-}
-
-/// Writes equal layers as one row.
-void write_layers(HfSpecText& spec, const Decoder& model) {
-  const auto is_dense = [&](std::int64_t layer) {
-    return model.num_experts == 0 || (!model.dense.empty() && model.dense[layer]);
-  };
-  for (std::int64_t first = 0, last = 0; first < model.layers; first = last + 1) {
-    last = first;
-    while (last + 1 < model.layers && is_dense(last + 1) == is_dense(first)) ++last;
-    const std::string row = repeated_name("model.layers", first, last);
-    if (is_dense(first)) {
-      spec.module(row, "decoder_layer", [&](JsonWriter& json) { write_dense_layer(json, model, first, last); });
-    } else {
-      spec.module(row, "moe_layer", [&](JsonWriter& json) { write_expert_layer(json, model, first, last); });
-    }
-  }
-}
-
-std::string spec_of_decoder(const Decoder& model, Target& target) {
-  HfSpecText spec(target.name, target.source, target.dtype, {{"batch", 1}, {"seq", usual_seq(model.positions)}});
-  spec.inputs({{"input_ids", {"batch", "seq"}}, {"labels", {"batch", "seq"}}});
-  spec.classes({{"", target.architecture}, {"model", model.family + "Model"}});
-  spec.module("model.embed_tokens", "token_embedding", [&](JsonWriter& json) {
-    json.member("vocab_size", model.vocab_size);
-    json.member("hidden_size", model.hidden_size);
-    if (model.padding) json.member("padding_idx", *model.padding);
-    if (!model.is_gemma) return;
-    json.member("scale", std::sqrt(static_cast<double>(model.hidden_size)));
-    json.member("round_scale", true);
-  });
-  spec.module("model.rotary_emb", "rotary_table", [&](JsonWriter& json) { write_rotary(json, model); });
-  write_layers(spec, model);
-  const auto norm = [&](JsonWriter& json) {
-    if (model.is_gemma) json.member("unit_offset", true);
-    json.member("eps", model.norm_eps);
-  };
-  spec.module("model.norm", "rms_norm", norm, model.family + "RMSNorm");
-  spec.module("lm_head", "lm_head", [&](JsonWriter& json) { json.member("vocab_size", model.vocab_size); });
-  spec.module("", "cross_entropy", [&](JsonWriter& json) {
-    json.member("shift", true);
-    if (model.logit_softcap) json.member("softcap", *model.logit_softcap);
-  });
-  spec.end_modules();
-  spec.registration({"model.embed_tokens", "model.layers", "model.norm", "model.rotary_emb"});
-  if (model.tied) spec.tied({{"lm_head.weight", "model.embed_tokens.weight"}});
-  spec.initial_values(kInitialSource, model.initial_std);
-  spec.recipes(kWeightDecay, true);
-  if (model.num_experts > 0) target.notes.insert(target.notes.begin(), std::string(kSpreadNote));
-  return std::move(spec).finish(target.notes);
 }
 
 // ---- The families.
@@ -393,6 +102,7 @@ std::string gemma2(HfConfigReader& config, Target& target) {
   Decoder model = read_decoder(config, kGemma2);
   read_activation(config, "hidden_activation", "gelu_pytorch_tanh", model);
   model.is_gemma = true;
+  model.norms = "around";
   model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
   model.query_scalar = config.positive("query_pre_attn_scalar", 256);
   model.attention_softcap = config.positive_or_null("attn_logit_softcapping", 50.0);
@@ -404,24 +114,22 @@ std::string gemma2(HfConfigReader& config, Target& target) {
   return spec_of_decoder(model, target);
 }
 
-/// The experts' keys of both mixtures.
-void read_experts(HfConfigReader& config, std::string_view count_key, std::int64_t experts, std::int64_t per_token,
-                  Decoder& model) {
-  config.text("hidden_act", "silu", {"silu", "swish"});
-  model.num_experts = config.count(count_key, experts, kMostExpertsOfLayer);
-  model.experts_per_token = config.size("num_experts_per_tok", per_token);
-  if (model.num_experts > 0 && model.experts_per_token > model.num_experts) {
-    config.fail("num_experts_per_tok",
-                fmt::format("A token is sent to {} of {} experts.", model.experts_per_token, model.num_experts),
-                fmt::format("It is at most \"{}\".", count_key));
-  }
-  config.only("output_router_logits", false);
-  config.pass_over({"router_aux_loss_coef"});
+/// transformers 5 stacks the experts; a file says which version wrote it.
+void read_stacks(Target& target, Decoder& model) {
+  const std::string version = target.transformers_version;
+  model.stacked = !version.empty() && version.front() >= '5' && version.front() <= '9';
+  if (model.stacked || version.empty()) return;
+  target.notes.push_back(fmt::format(
+      "{} was written by transformers {}: each expert is a module of its own. transformers 5 stacks the experts; write "
+      "\"transformers_version\": \"5.0.0\" into the file to plan that.",
+      kHfNote, version));
 }
 
 std::string mixtral(HfConfigReader& config, Target& target) {
+  config.alias("num_local_experts", "num_experts");
   Decoder model = read_decoder(config, kMixtral);
   read_experts(config, "num_local_experts", 8, 2, model);
+  read_stacks(target, model);
   if (model.num_experts == 0) config.fail("num_local_experts", "A mixture of no experts.", "It has 1 at least.");
   config.only("router_jitter_noise", 0.0);
   slide_everywhere(config.size_or_null("sliding_window"), model);
@@ -431,8 +139,10 @@ std::string mixtral(HfConfigReader& config, Target& target) {
 }
 
 std::string qwen3_moe(HfConfigReader& config, Target& target) {
+  config.alias("num_experts", "num_local_experts");  // transformers 5 writes the other name.
   Decoder model = read_decoder(config, kQwen3Moe);
   read_experts(config, "num_experts", 128, 8, model);
+  read_stacks(target, model);
   model.qk_norm = true;
   model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
   model.expert_size = config.size("moe_intermediate_size", 768);
@@ -525,10 +235,14 @@ void check_heads(HfConfigReader& config, std::string_view width_key, std::int64_
 
 std::span<const Kind> decoder_kinds() {
   static const std::vector<Kind> kKinds = {
-      {"gemma2", {"Gemma2ForCausalLM"}, gemma2},    {"gpt2", {"GPT2LMHeadModel"}, gpt2},
-      {"llama", {"LlamaForCausalLM"}, llama},       {"mistral", {"MistralForCausalLM"}, mistral},
-      {"mixtral", {"MixtralForCausalLM"}, mixtral}, {"qwen2", {"Qwen2ForCausalLM"}, qwen2},
-      {"qwen3", {"Qwen3ForCausalLM"}, qwen3},       {"qwen3_moe", {"Qwen3MoeForCausalLM"}, qwen3_moe},
+      {"gemma2", {"Gemma2ForCausalLM"}, gemma2},
+      {"gpt2", {"GPT2LMHeadModel"}, gpt2},
+      {"llama", {"LlamaForCausalLM"}, llama},
+      {"mistral", {"MistralForCausalLM"}, mistral},
+      {"mixtral", {"MixtralForCausalLM"}, mixtral, false, true},
+      {"qwen2", {"Qwen2ForCausalLM"}, qwen2},
+      {"qwen3", {"Qwen3ForCausalLM"}, qwen3},
+      {"qwen3_moe", {"Qwen3MoeForCausalLM"}, qwen3_moe, false, true},
   };
   return kKinds;
 }

@@ -18,7 +18,8 @@ struct Target {
   std::string source;
   std::string architecture;  ///< "LlamaForCausalLM".
   Dtype dtype = Dtype::Float32;
-  std::vector<std::string> notes;  ///< A translator may add notes, and writes them last.
+  std::string transformers_version;  ///< That wrote the file; empty if it names none.
+  std::vector<std::string> notes;    ///< A translator may add notes, and writes them last.
 };
 
 /// Reads the keys of one kind of model, and returns its spec. The text is meaningless after errors.
@@ -31,10 +32,12 @@ struct Kind {
   std::vector<std::string_view> architectures;
   Translate translate;
   bool needs_architecture = false;  ///< No class is the usual one, so the file must name one.
+  bool follows_version = false;     ///< Planned as the version that wrote the file builds it.
 };
 
 // Sorted by model_type.
 std::span<const Kind> decoder_kinds();
+std::span<const Kind> newer_decoder_kinds();
 std::span<const Kind> other_kinds();
 
 /// The default initializer_range of every class that has one.

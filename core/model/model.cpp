@@ -109,6 +109,26 @@ std::int64_t num_gradient_parameters(const Model& model) {
   return total;
 }
 
+namespace {
+
+/// Elements of stacked experts that a token is not sent to.
+std::int64_t idle_in_stacks(const Model& model) {
+  std::int64_t idle = 0;
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[call.block].ops) {
+      if (op.kind != OpKind::GroupedExperts) continue;
+      const std::int64_t experts = op.attributes.num_experts;
+      for (const int parameter : op.parameters) {
+        const std::int64_t elements = num_elements(model.parameters[call.parameters[parameter]].shape);
+        idle += elements / experts * (experts - op.attributes.experts_per_token);
+      }
+    }
+  }
+  return idle;
+}
+
+}  // namespace
+
 std::int64_t num_active_parameters(const Model& model) {
   std::set<int>
       idle;  // Parameters of experts that a token is not sent to: the last ones represent them, as all are equal.
@@ -121,7 +141,7 @@ std::int64_t num_active_parameters(const Model& model) {
       }
     }
   }
-  std::int64_t total = num_parameters(model);
+  std::int64_t total = num_parameters(model) - idle_in_stacks(model);
   for (const int parameter : idle) total -= num_elements(model.parameters[parameter].shape);
   return total;
 }

@@ -48,10 +48,17 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("low_freq_factor", attributes.rotary.low_freq_factor, usual.rotary.low_freq_factor);
   member("high_freq_factor", attributes.rotary.high_freq_factor, usual.rotary.high_freq_factor);
   member("original_max_positions", attributes.rotary.original_positions, usual.rotary.original_positions);
+  member("beta_fast", attributes.rotary.beta_fast, usual.rotary.beta_fast);
+  member("beta_slow", attributes.rotary.beta_slow, usual.rotary.beta_slow);
+  member("truncate", attributes.rotary.truncate, usual.rotary.truncate);
+  member("attention_factor", attributes.rotary.attention_factor, usual.rotary.attention_factor);
   member("eps", attributes.eps, usual.eps);
   member("momentum", attributes.momentum, usual.momentum);
   member("partial_rotary", attributes.partial_rotary, usual.partial_rotary);
+  member("interleaved", attributes.interleaved, usual.interleaved);
+  member("wide", attributes.wide, usual.wide);
   member("unit_offset", attributes.unit_offset, usual.unit_offset);
+  member("wide_weight", attributes.wide_weight, usual.wide_weight);
   member("approximate", attributes.approximate, usual.approximate);
   member("written_out", attributes.written_out, usual.written_out);
   member("transposed_weight", attributes.transposed_weight, usual.transposed_weight);
@@ -71,6 +78,8 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("num_experts", attributes.num_experts, usual.num_experts);
   member("experts_per_token", attributes.experts_per_token, usual.experts_per_token);
   member("norm_topk_prob", attributes.norm_topk_prob, usual.norm_topk_prob);
+  member("sigmoid", attributes.sigmoid, usual.sigmoid);
+  member("topk_groups", attributes.topk_groups, usual.topk_groups);
   member("scale", attributes.scale, usual.scale);
   member("rounded", attributes.rounded, usual.rounded);
   member("fill", name_of(attributes.fill), name_of(usual.fill));

@@ -5,8 +5,9 @@
 namespace fsdp {
 namespace {
 
-constexpr std::array<std::string_view, 2> kScalings = {"none", "llama3"};
-constexpr std::array<std::string_view, 5> kFills = {"value", "positions", "causal_mask", "relative_buckets", "rows"};
+constexpr std::array<std::string_view, 4> kScalings = {"none", "llama3", "linear", "yarn"};
+constexpr std::array<std::string_view, 6> kFills = {"value",       "positions", "causal_mask", "relative_buckets",
+                                                    "window_mask", "rows"};
 
 template <class E, std::size_t N>
 std::optional<E> parse(const std::array<std::string_view, N>& names, std::string_view text) {

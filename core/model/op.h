@@ -33,8 +33,10 @@ enum class OpKind : std::uint8_t {
   BatchNorm,  ///< x [batch, channels, ...] -> the same shape, in training mode. Attribute `momentum`.
 
   // Attention.
-  RotaryTable,  ///< position ids [...] -> cos, sin [..., head_dim], in the activations' dtype. Attribute `rotary`.
-  Rotary,       ///< q [batch, seq, heads, dim], k [batch, seq, kv_heads, dim], cos, sin -> q, k.
+  RotaryTable,  ///< position ids [...] -> cos, sin [..., head_dim], in the activations' dtype, or `wide`: in fp32.
+                ///< Attribute `rotary`.
+  Rotary,       ///< q [batch, seq, heads, dim], k [batch, seq, kv_heads, dim], cos, sin -> q, k. Tables narrower than
+                ///< a head turn its first numbers (`partial_rotary`); `interleaved`: pairs are neighbors.
   Attention,    ///< q [batch, seq, heads, dim], k, v [batch, key_seq, kv_heads, dim] (, additive bias or mask
                 ///< [batch or 1, heads or 1, seq, key_seq]) -> [batch, seq, heads * dim]. Attribute `score_scale`.
 
@@ -82,9 +84,13 @@ enum class OpKind : std::uint8_t {
 
   // Mixture of experts.
   Router,   ///< scores [tokens, experts] -> weights [tokens, k], indices [tokens, k]: softmax and top-k. Attribute
-            ///< `norm_topk_prob`.
+            ///< `norm_topk_prob`; `wide`: weights in fp32. `sigmoid`: tokens [tokens, hidden] by the parameter weight
+            ///< [experts, hidden] in fp32, sigmoids, the choice corrected by the buffer e_score_correction_bias
+            ///< [experts] within the `topk_groups` best of `groups`; weights in fp32, times `scale`.
   Experts,  ///< x [tokens, hidden], weights, indices -> [tokens, hidden]. Parameters: gate, up, down of each expert in
             ///< turn.
+  GroupedExperts,  ///< The same with stacked parameters: gate and up [experts, 2 * inner, hidden], down [experts,
+                   ///< hidden, inner]. Each product is one grouped product over the tokens, sorted by expert.
 
   // Ends.
   CrossEntropy,  ///< logits [..., classes], labels [...] -> a scalar. Attribute `shift`: labels are shifted by one
@@ -115,6 +121,9 @@ bool takes_one_dtype(OpKind kind);
 enum class RotaryScaling : std::uint8_t {
   None,
   Llama3,  ///< Divides low frequencies by `factor`, leaves high ones, and interpolates between (Llama 3.1).
+  Linear,  ///< Divides all frequencies by `factor` (Gemma 3).
+  Yarn,    ///< As Llama3 with a ramp between the dimensions that turn `beta_fast` and `beta_slow` times within
+           ///< `original_positions`; cos and sin are times `attention_factor` (gpt-oss, DeepSeek-V3).
 };
 
 /// The frequencies of a rotary table: theta^(-2i / head_dim), scaled.
@@ -125,6 +134,10 @@ struct RotaryFrequencies {
   double low_freq_factor = 1;              ///< A wave longer than original_positions / this is a low frequency,
   double high_freq_factor = 4;             ///< one shorter than original_positions / this a high one.
   std::int64_t original_positions = 8192;  ///< As in pre-training.
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool truncate = true;         ///< Yarn: the ends of the ramp are whole dimensions.
+  double attention_factor = 1;  ///< Yarn: of cos and sin.
 
   bool operator==(const RotaryFrequencies&) const = default;
 };
@@ -135,6 +148,7 @@ enum class ConstantFill : std::uint8_t {
   Positions,        ///< 0, 1, 2, ... along the last dimension.
   CausalMask,       ///< [..., seq, key_seq]: the lowest number of the dtype if key > query, else 0.
   RelativeBuckets,  ///< [seq, key_seq]: T5's bucket of key - query. `num_buckets`, `max_distance`, `bidirectional`.
+  WindowMask,       ///< [..., seq, key_seq] of booleans: whether query - `length` < key <= query.
   Rows,             ///< [rows, ...]: row r holds (r / length) * stride + start + r % length: the `length` rows from
                     ///< `start` on of each group of `stride` rows.
 };
@@ -156,10 +170,13 @@ struct OpAttributes {
   double score_scale = 0;   ///< Factor of attention scores; 0 means 1 / sqrt(head_dim).
   double probability = 0;   ///< Dropout, also inside attention.
   RotaryFrequencies rotary = {};
-  double eps = 0;         ///< Added to the variance by a norm; the minimum under the root of Std.
-  double momentum = 0.1;  ///< For BatchNorm's running statistics.
-  bool partial_rotary = false;
+  double eps = 0;                  ///< Added to the variance by a norm; the minimum under the root of Std.
+  double momentum = 0.1;           ///< For BatchNorm's running statistics.
+  bool partial_rotary = false;     ///< Rotary cuts heads into a turned and a kept part, which may be empty.
+  bool interleaved = false;        ///< Rotary turns neighbors, not halves (GLM).
+  bool wide = false;               ///< RotaryTable: in fp32, so that heads are turned in fp32 (OLMo). Router.
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
+  bool wide_weight = false;        ///< RMSNorm multiplies by the weight in fp32, and casts last (OLMo 2).
   bool approximate = false;        ///< GELU by tanh.
   bool written_out = false;        ///< GELU by tanh, call by call.
   bool transposed_weight = false;  ///< Linear stores [in, out] (GPT-2's Conv1D).
@@ -179,6 +196,8 @@ struct OpAttributes {
   std::int64_t num_experts = 0;
   std::int64_t experts_per_token = 0;
   bool norm_topk_prob = true;  ///< Divides the weights of a token's experts by their sum.
+  bool sigmoid = false;        ///< Router: scores are sigmoids (DeepSeek-V3).
+  std::int64_t topk_groups = 1;
   double scale = 1;
   bool rounded = false;  ///< Scale: the factor has the dtype of the activations, as a tensor does (Gemma).
   ConstantFill fill = ConstantFill::Value;

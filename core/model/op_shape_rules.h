@@ -33,7 +33,7 @@ bool broadcasts_to(const Shape& b, const Shape& a);
 using ShapeRule = Rule(const OpAttributes& attributes, const OpShapes& shapes);
 
 ShapeRule linear, embedding, conv1d, conv2d, norm, group_norm, batch_norm, rotary_table, rotary, attention, max_pool2d,
-    adaptive_avg_pool2d, router, experts, cross_entropy, linear_cross_entropy, mse_loss;
+    adaptive_avg_pool2d, router, experts, grouped_experts, cross_entropy, linear_cross_entropy, mse_loss;
 ShapeRule reshape, transpose, slice, select, expand, split, cat, stack, set_slice, kv_cache, index, pad, softmax;
 ShapeRule reduction;  ///< Mean, Sum and Std.
 ShapeRule same;       ///< The shape of the input.

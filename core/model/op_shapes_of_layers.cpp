@@ -119,8 +119,20 @@ Rule attention(const OpAttributes& /*unused*/, const OpShapes& s) {
 }
 
 Rule router(const OpAttributes& attributes, const OpShapes& s) {
-  const Shape& scores = s.inputs[0];
+  Shape scores = s.inputs[0];
   const std::int64_t k = attributes.experts_per_token;
+  if (!s.parameters.empty()) {
+    const Shape& weight = s.parameters[0];
+    if (weight.size() != 2 || scores.size() != 2 || weight[1] != scores[1]) {
+      return wrong("The weight {} does not match tokens {}.", to_string(weight), to_string(scores));
+    }
+    scores.back() = weight[0];
+    const std::int64_t groups = attributes.groups;
+    if (groups < 1 || weight[0] % groups != 0 || weight[0] / groups < 2 || attributes.topk_groups > groups) {
+      return wrong("{} experts do not divide into {} groups of two at least, {} of them chosen.", weight[0], groups,
+                   attributes.topk_groups);
+    }
+  }
   if (scores.size() != 2 || k < 1 || k > scores[1]) {
     return wrong("Scores {} do not give {} experts per token.", to_string(scores), k);
   }
@@ -145,6 +157,23 @@ Rule experts(const OpAttributes& attributes, const OpShapes& s) {
     if (s.parameters[3 * e] != gate || s.parameters[3 * e + 1] != gate || s.parameters[3 * e + 2] != down) {
       return wrong("Expert {} is not gate {}, up {}, down {}.", e, to_string(gate), to_string(gate), to_string(down));
     }
+  }
+  return one(x);
+}
+
+Rule grouped_experts(const OpAttributes& attributes, const OpShapes& s) {
+  const Shape& x = s.inputs[0];
+  if (x.size() != 2 || s.inputs[1].size() != 2 || s.inputs[1] != s.inputs[2] || s.inputs[1][0] != x[0]) {
+    return wrong("Tokens {}, weights {} and indices {} have incompatible shapes.", to_string(x), to_string(s.inputs[1]),
+                 to_string(s.inputs[2]));
+  }
+  const Shape& both = s.parameters[0];
+  const Shape& down = s.parameters[1];
+  const bool fits = both.size() == 3 && down.size() == 3 && both[0] == attributes.num_experts && both[0] == down[0] &&
+                    both[1] == 2 * down[2] && both[2] == x[1] && down[1] == x[1];
+  if (!fits) {
+    return wrong("{} experts with gate and up {} and down {} do not match {}.", attributes.num_experts, to_string(both),
+                 to_string(down), to_string(x));
   }
   return one(x);
 }

@@ -18,7 +18,8 @@ namespace {
 std::vector<int> order_inside(const Block& block, int op, bool zero3_linear) {
   std::vector<int> order = block.ops[op].parameters;
   const bool is_one_node = zero3_linear && !block.ops[op].attributes.transposed_weight;
-  const bool turns = block.ops[op].kind == OpKind::Experts || (block.ops[op].kind == OpKind::Linear && !is_one_node);
+  const bool turns = block.ops[op].kind == OpKind::Experts || block.ops[op].kind == OpKind::GroupedExperts ||
+                     (block.ops[op].kind == OpKind::Linear && !is_one_node);
   if (turns) std::reverse(order.begin(), order.end());
   if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty()) return order;
   order.clear();

@@ -207,7 +207,10 @@ std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::s
     case OpKind::Cast:
     case OpKind::Constant:
       return request.attributes.dtype;
+    case OpKind::RotaryTable:
+      return request.attributes.wide ? std::optional(Dtype::Float32) : std::nullopt;
     case OpKind::Router:
+      if (output == 0 && (request.attributes.sigmoid || request.attributes.wide)) return Dtype::Float32;
       return output == 1 ? std::optional(Dtype::Int64) : std::nullopt;
     // Products and fused norms accept only the dtype of their parameters.
     case OpKind::Linear:
@@ -216,7 +219,6 @@ std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::s
     case OpKind::LayerNorm:
     case OpKind::GroupNorm:
     case OpKind::Embedding:
-    case OpKind::RotaryTable:
     case OpKind::Parameter:
     case OpKind::CrossEntropy:
     case OpKind::LinearCrossEntropy:

@@ -90,6 +90,7 @@ struct NormOptions {
   bool affine = true;                ///< With a weight.
   bool bias = true;                  ///< LayerNorm, GroupNorm and BatchNorm: with a bias too.
   bool unit_offset = false;          ///< RMSNorm: multiplies by 1 + weight (Gemma).
+  bool wide_weight = false;          ///< RMSNorm: multiplies by the weight in fp32, and casts last (OLMo 2).
   std::string_view class_name = {};  ///< Defaults to PyTorch's own ("LayerNorm").
   double eps = 0;                    ///< 0 means 1e-6 for RMSNorm, 1e-5 for the others.
   double momentum = 0.1;             ///< For BatchNorm's running statistics.
@@ -215,7 +216,8 @@ class BlockBuilder {
   struct CosSin {
     BlockValue cos, sin;
   };
-  CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies = {});
+  CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies = {},
+                      bool wide = false);
   struct KeyValue {
     BlockValue key;
     BlockValue value;
@@ -223,7 +225,12 @@ class BlockBuilder {
   struct QueryKey {
     BlockValue query, key;
   };
-  QueryKey rotary(BlockValue query, BlockValue key, CosSin table, bool partial = false);
+  struct RotaryOptions {
+    bool partial = false;
+    bool interleaved = false;
+  };
+  QueryKey rotary(BlockValue query, BlockValue key, CosSin table, RotaryOptions options);
+  QueryKey rotary(BlockValue query, BlockValue key, CosSin table) { return rotary(query, key, table, {}); }
   /// query [batch, seq, heads, dim], key, value [batch, key_seq, kv_heads, dim] -> [batch, seq, heads * dim].
   BlockValue attention(BlockValue query, BlockValue key, BlockValue value, const AttentionOptions& options);
 

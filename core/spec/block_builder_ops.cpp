@@ -67,7 +67,8 @@ BlockValue BlockBuilder::norm(OpKind kind, std::string_view module, BlockValue x
 }
 
 BlockValue BlockBuilder::rms_norm(std::string_view module, BlockValue x, const NormOptions& options) {
-  return norm(OpKind::RmsNorm, module, x, size(x, -1), options, {.unit_offset = options.unit_offset}, "RMSNorm");
+  return norm(OpKind::RmsNorm, module, x, size(x, -1), options,
+              {.unit_offset = options.unit_offset, .wide_weight = options.wide_weight}, "RMSNorm");
 }
 
 BlockValue BlockBuilder::layer_norm(std::string_view module, BlockValue x, const NormOptions& options) {
@@ -159,21 +160,22 @@ void BlockBuilder::buffer(std::string_view name, Shape shape, Dtype dtype, bool 
 // ---- Attention
 
 BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::int64_t head_dim,
-                                                const RotaryFrequencies& frequencies) {
+                                                const RotaryFrequencies& frequencies, bool wide) {
   const auto table = op({.kind = OpKind::RotaryTable,
                          .inputs = {position_ids},
-                         .attributes = {.head_dim = head_dim, .rotary = frequencies},
+                         .attributes = {.head_dim = head_dim, .rotary = frequencies, .wide = wide},
                          .names = {"cos", "sin"}});
   return {table[0], table[1]};
 }
 
-BlockBuilder::QueryKey BlockBuilder::rotary(BlockValue query, BlockValue key, CosSin table, bool partial) {
+BlockBuilder::QueryKey BlockBuilder::rotary(BlockValue query, BlockValue key, CosSin table, RotaryOptions options) {
   const auto rotated = op({.kind = OpKind::Rotary,
                            .inputs = {query, key, table.cos, table.sin},
                            .attributes = {.heads = size(query, 2),
                                           .kv_heads = size(key, 2),
                                           .head_dim = size(query, 3),
-                                          .partial_rotary = partial},
+                                          .partial_rotary = options.partial,
+                                          .interleaved = options.interleaved},
                            .names = {"query", "key"}});
   return {rotated[0], rotated[1]};
 }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 
 #include "core/spec/model_blocks_parts.h"
 
@@ -40,14 +40,30 @@ RotaryFrequencies frequencies_of(BlockBuilder& b, const BlockOptions& options) {
   RotaryFrequencies f;
   f.theta = options.number("rope_theta", f.theta);
   f.scaling = parse_rotary_scaling(options.text("rope_scaling", "none")).value_or(RotaryScaling::None);
-  constexpr std::array<std::string_view, 4> kOfScaling = {"rope_factor", "low_freq_factor", "high_freq_factor",
-                                                          "original_max_positions"};
-  for (const std::string_view name : kOfScaling) {
-    if (options.has(name) == (f.scaling != RotaryScaling::None)) continue;
-    if (options.has(name)) {
+  // Each key, the scalings that have it, and those that need it.
+  using enum RotaryScaling;
+  struct Key {
+    std::string_view name;
+    std::vector<RotaryScaling> has, needs;
+  };
+  const std::vector<Key> keys = {{"rope_factor", {Llama3, Linear, Yarn}, {Llama3, Linear, Yarn}},
+                                 {"low_freq_factor", {Llama3}, {Llama3}},
+                                 {"high_freq_factor", {Llama3}, {Llama3}},
+                                 {"original_max_positions", {Llama3, Yarn}, {Llama3, Yarn}},
+                                 {"beta_fast", {Yarn}, {}},
+                                 {"beta_slow", {Yarn}, {}},
+                                 {"truncate", {Yarn}, {}},
+                                 {"attention_factor", {Yarn}, {Yarn}}};
+  const auto lists = [&](const std::vector<RotaryScaling>& all) {
+    return std::find(all.begin(), all.end(), f.scaling) != all.end();
+  };
+  for (const auto& [name, has, needs] : keys) {
+    if (options.has(name) && f.scaling == None) {
       b.fail(fmt::format("\"{}\" belongs to a \"rope_scaling\", and there is none.", name),
-             "Add \"rope_scaling\": \"llama3\", or leave it out.");
-    } else {
+             fmt::format("Add \"rope_scaling\": \"{}\", or leave it out.", name_of(has.front())));
+    } else if (options.has(name) && !lists(has)) {
+      b.fail(fmt::format("\"{}\" belongs to no \"{}\".", name, name_of(f.scaling)), "Leave it out.");
+    } else if (!options.has(name) && lists(needs)) {
       b.fail(fmt::format("\"rope_scaling\" needs a \"{}\".", name),
              "config.json of the published model has it, below \"rope_scaling\".");
     }
@@ -56,6 +72,10 @@ RotaryFrequencies frequencies_of(BlockBuilder& b, const BlockOptions& options) {
   f.low_freq_factor = options.number("low_freq_factor", f.low_freq_factor);
   f.high_freq_factor = options.number("high_freq_factor", f.high_freq_factor);
   f.original_positions = options.integer("original_max_positions", f.original_positions);
+  f.beta_fast = options.number("beta_fast", f.beta_fast);
+  f.beta_slow = options.number("beta_slow", f.beta_slow);
+  f.truncate = options.flag("truncate", f.truncate);
+  f.attention_factor = options.number("attention_factor", f.attention_factor);
   if (!(f.theta > 1)) b.fail(fmt::format("rope_theta is {}.", f.theta), "It must be above 1.");
   if (!(f.factor >= 1)) b.fail(fmt::format("A rope_factor of {} shortens.", f.factor), "It is at least 1.");
   if (!(f.low_freq_factor > 0 && f.high_freq_factor > f.low_freq_factor)) {
@@ -73,9 +93,15 @@ void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   b.buffer("inv_freq", {head_dim / 2}, Dtype::Float32, false);
   const auto given = b.optional_input("position_ids");
   const BlockValue positions = given ? *given : b.positions({1, b.size(hidden, 1)});
-  const auto table = b.rotary_table(positions, head_dim, frequencies_of(b, options));
-  b.output("cos", table.cos);
-  b.output("sin", table.sin);
+  const auto table = b.rotary_table(positions, head_dim, frequencies_of(b, options), options.flag("wide"));
+  const bool is_local = options.flag("local");
+  b.output(is_local ? "cos_local" : "cos", table.cos);
+  b.output(is_local ? "sin_local" : "sin", table.sin);
+  const std::int64_t window = options.integer("sliding_window");
+  const std::int64_t seq = b.size(hidden, 1);
+  if (window == 0 || seq < window) return;
+  b.output("window_mask",
+           b.filled({1, 1, seq, seq}, Dtype::Bool, {.length = window, .fill = ConstantFill::WindowMask}));
 }
 
 std::string rotary_class(const BlockOptions& options) {
@@ -84,7 +110,9 @@ std::string rotary_class(const BlockOptions& options) {
 
 void rms_norm(BlockBuilder& b, const BlockOptions& options) {
   b.output("hidden", b.rms_norm("", b.input("hidden"),
-                                {.unit_offset = options.flag("unit_offset"), .eps = norm_eps(b, options, "eps")}));
+                                {.unit_offset = options.flag("unit_offset"),
+                                 .wide_weight = options.flag("wide_weight"),
+                                 .eps = norm_eps(b, options, "eps")}));
 }
 
 void layer_norm(BlockBuilder& b, const BlockOptions& options) {
@@ -97,8 +125,10 @@ void linear(BlockBuilder& b, const BlockOptions& options) {
 }
 
 void lm_head(BlockBuilder& b, const BlockOptions& options) {
-  b.output("logits", b.linear("", b.input("hidden"), options.integer("vocab_size"),
-                              {.bias = options.flag("bias"), .is_output_head = true}));
+  BlockValue logits = b.linear("", b.input("hidden"), options.integer("vocab_size"),
+                               {.bias = options.flag("bias"), .is_output_head = true});
+  if (options.has("scale")) logits = b.scale(logits, options.number("scale"));
+  b.output("logits", logits);
 }
 
 void cross_entropy(BlockBuilder& b, const BlockOptions& options) {
@@ -118,6 +148,42 @@ constexpr char kLinear[] = "Linear";
 
 }  // namespace
 
+namespace {
+
+BlockKind rotary_table_kind() {
+  return {.name = "rotary_table",
+          .doc = "cos and sin for all layers, made once per forward from the positions; no parameters.",
+          .options =
+              {{"head_dim", OptionType::Size, true, "Width of a head."},
+               {"family", OptionType::Text, false, "First word of the class name, such as Qwen3. Defaults to Llama."},
+               {"rope_theta", OptionType::Number, false, "Base of the frequencies. Defaults to 10000."},
+               {"rope_scaling",
+                OptionType::Text,
+                false,
+                "The scaling of frequencies for longer sequences. Defaults to no scaling.",
+                {"llama3", "linear", "yarn"}},
+               {"rope_factor", OptionType::Number, false, "The divisor of low frequencies."},
+               {"low_freq_factor", OptionType::Number, false,
+                "Waves longer than original_max_positions over it are low frequencies."},
+               {"high_freq_factor", OptionType::Number, false,
+                "Waves shorter than original_max_positions over it stay unscaled."},
+               {"original_max_positions", OptionType::Size, false, "The positions of pre-training."},
+               {"beta_fast", OptionType::Number, false,
+                "Dimensions of more turns than this within original_max_positions stay unscaled. Defaults to 32."},
+               {"beta_slow", OptionType::Number, false, "Those of fewer turns than this are divided. Defaults to 1."},
+               {"truncate", OptionType::Flag, false, "The ramp between ends at whole dimensions. Defaults to true."},
+               {"attention_factor", OptionType::Number, false, "Factor of cos and sin."},
+               {"wide", OptionType::Flag, false, "The tables stay in fp32 (OLMo 2)."},
+               {"sliding_window", OptionType::Count, false,
+                "Makes window_mask too if the sequence is as long: the mask of layers that look back so many "
+                "tokens. Defaults to no such layers."},
+               {"local", OptionType::Flag, false, "Makes cos_local and sin_local, a second table (Gemma 3)."}},
+          .build = rotary_table,
+          .class_name = rotary_class};
+}
+
+}  // namespace
+
 std::vector<BlockKind> common_blocks() {
   return {
       {.name = "token_embedding",
@@ -130,28 +196,12 @@ std::vector<BlockKind> common_blocks() {
                     "The scale is rounded to the dtype of the embeddings first (Gemma). Defaults to false."}},
        .build = token_embedding,
        .class_name = fixed_class<kEmbedding>},
-      {.name = "rotary_table",
-       .doc = "cos and sin for all layers, made once per forward from the positions; no parameters.",
-       .options = {{"head_dim", OptionType::Size, true, "Width of a head."},
-                   {"family", OptionType::Text, false,
-                    "First word of the class name, such as Qwen3. Defaults to Llama."},
-                   {"rope_theta", OptionType::Number, false, "Base of the frequencies. Defaults to 10000."},
-                   {"rope_scaling",
-                    OptionType::Text,
-                    false,
-                    "The scaling of frequencies for longer sequences. Defaults to no scaling.",
-                    {"llama3"}},
-                   {"rope_factor", OptionType::Number, false, "The divisor of low frequencies."},
-                   {"low_freq_factor", OptionType::Number, false,
-                    "Waves longer than original_max_positions over it are low frequencies."},
-                   {"high_freq_factor", OptionType::Number, false,
-                    "Waves shorter than original_max_positions over it stay unscaled."},
-                   {"original_max_positions", OptionType::Size, false, "The positions of pre-training."}},
-       .build = rotary_table,
-       .class_name = rotary_class},
+      rotary_table_kind(),
       {.name = "rms_norm",
        .doc = "hidden to hidden, normalized by its root mean square.",
        .options = {{"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Gemma)."},
+                   {"wide_weight", OptionType::Flag, false,
+                    "Multiplies by the weight in fp32, and casts last (OLMo 2)."},
                    {"eps", OptionType::Number, false, "Added to the mean square. Defaults to 1e-6."}},
        .build = rms_norm,
        .class_name = fixed_class<kRmsNorm>},
@@ -170,6 +220,7 @@ std::vector<BlockKind> common_blocks() {
       {.name = "lm_head",
        .doc = "hidden to logits [batch, seq, vocab_size].",
        .options = {{"vocab_size", OptionType::Size, true, "Number of logits."},
+                   {"scale", OptionType::Number, false, "Factor of the logits (Granite)."},
                    {"bias", OptionType::Flag, false, "Has a bias. Defaults to false."}},
        .build = lm_head,
        .class_name = fixed_class<kLinear>},

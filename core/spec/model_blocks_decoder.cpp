@@ -1,15 +1,17 @@
 // Layers of decoder-only transformers, as in Hugging Face transformers 4.57.
 //
-//   decoder_layer  x + attention(norm(x)), then x + mlp(norm(x)): Llama, Mistral, Qwen2, Qwen3; with norms after both
-//                  parts too: Gemma-2.
+//   decoder_layer  x + attention(norm(x)), then x + mlp(norm(x)): Llama, Mistral, Qwen2, Qwen3, SmolLM3, Phi-3,
+//   Granite;
+//                  with norms after both parts too: Gemma-2, Gemma 3, GLM-4; with norms after them alone: OLMo 2 and 3.
 //   gpt2_layer     the same shape with LayerNorm, biases, one fused q, k, v projection and weights stored as [in, out].
 //
-// Sources: models/llama, mistral, qwen2, qwen3, gemma2 and gpt2 /modeling_*.py of transformers 4.57: names, order of
-// registration and order of calls.
+// Sources: models/llama, mistral, qwen2, qwen3, smollm3, phi3, gemma2, gemma3, glm4, olmo2, olmo3, granite and gpt2
+// /modeling_*.py of transformers 4.57: names, order of registration and order of calls.
 // Not modeled: key-value caches, which training does not need.
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "core/spec/model_blocks_parts.h"
@@ -42,6 +44,15 @@ std::vector<OptionRule> decoder_attention_rules() {
       {"qkv_bias", OptionType::Flag, false, "The q, k and v projections have biases (Qwen2)."},
       {"output_bias", OptionType::Flag, false, "The output projection has a bias."},
       {"qk_norm", OptionType::Flag, false, "RMSNorm over each head of q and k (Qwen3)."},
+      {"qk_norm_of_all_heads", OptionType::Flag, false, "RMSNorm over all heads of q, and of k, at once (OLMo 2)."},
+      {"fused_qkv", OptionType::Flag, false, "One projection makes q, k and v (Phi-3)."},
+      {"rope", OptionType::Flag, false, "q and k get rotary positions. Defaults to true; false for some of SmolLM3."},
+      {"local_rope", OptionType::Flag, false, "Rotary positions of a second table, cos_local and sin_local (Gemma 3)."},
+      {"partial_rotary", OptionType::Flag, false,
+       "Heads are cut into a turned part, as wide as the table, and a kept one, which may be empty (Phi-3, GLM-4)."},
+      {"interleaved_rotary", OptionType::Flag, false, "Rotary positions turn neighbors, not halves (GLM-4)."},
+      {"unit_offset", OptionType::Flag, false, "Norms multiply by 1 + weight (Gemma)."},
+      {"wide_weight", OptionType::Flag, false, "Norms multiply by the weight in fp32, and cast last (OLMo 2)."},
       {"sliding_window", OptionType::Count, false, "Tokens that attention looks back; 0: all."},
       {"attention_softcap", OptionType::Number, false, "Cap on attention scores (Gemma-2)."},
       {"query_pre_attn_scalar", OptionType::Number, false,
@@ -51,13 +62,65 @@ std::vector<OptionRule> decoder_attention_rules() {
   };
 }
 
+namespace {
+
+struct Heads {
+  BlockValue query, key, value;
+};
+
+/// Slices of one projection. The published code registers the output projection first.
+Heads fused_projection(BlockBuilder& b, const BlockOptions& options, BlockValue x, std::int64_t heads,
+                       std::int64_t kv_heads, std::int64_t head_dim) {
+  for (const char* name : {"o_proj", "qkv_proj"}) b.declare(name, "Linear");
+  const std::int64_t width = (heads + 2 * kv_heads) * head_dim;
+  const BlockValue qkv = b.local("qkv", b.linear("qkv_proj", x, width, {.bias = options.flag("qkv_bias")}));
+  const auto part = [&](std::int64_t first, std::int64_t number) {
+    return split_heads(b, b.slice(qkv, -1, first * head_dim, number * head_dim), number);
+  };
+  return {part(0, heads), part(heads, kv_heads), part(heads + kv_heads, kv_heads)};
+}
+
+Heads projections(BlockBuilder& b, const BlockOptions& options, BlockValue x, std::int64_t heads, std::int64_t kv_heads,
+                  std::int64_t head_dim, const NormOptions& norm) {
+  if (options.flag("fused_qkv")) return fused_projection(b, options, x, heads, kv_heads, head_dim);
+  const LinearOptions qkv = {.bias = options.flag("qkv_bias")};
+  const bool over_all = options.flag("qk_norm_of_all_heads");
+  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");
+  const auto one = [&](const char* linear, const char* norm_name, std::int64_t number) {
+    BlockValue all = b.linear(linear, x, number * head_dim, qkv);
+    if (over_all) all = b.rms_norm(norm_name, all, norm);
+    const BlockValue split = split_heads(b, all, number);
+    return options.flag("qk_norm") ? b.rms_norm(norm_name, split, norm) : split;
+  };
+  const BlockValue q = b.local("query_states", one("q_proj", "q_norm", heads));
+  const BlockValue k = b.local("key_states", one("k_proj", "k_norm", kv_heads));
+  const BlockValue v =
+      b.local("value_states", split_heads(b, b.linear("v_proj", x, kv_heads * head_dim, qkv), kv_heads));
+  return {q, k, v};
+}
+
+}  // namespace
+
+NormOptions decoder_norm(BlockBuilder& b, const BlockOptions& options, std::string_view class_name) {
+  return {.unit_offset = options.flag("unit_offset"),
+          .wide_weight = options.flag("wide_weight"),
+          .class_name = class_name,
+          .eps = norm_eps(b, options)};
+}
+
+/// The model's own mask, or that of a window. Capped scores are written out, with a mask of their own.
+static BlockValue mask_of(BlockBuilder& b, const BlockOptions& options) {
+  const BlockValue given = attention_mask(b);
+  const bool has_window = options.integer("sliding_window") > 0 && !options.has("attention_softcap");
+  return given.id < 0 && has_window ? b.optional_input("window_mask").value_or(given) : given;
+}
+
 BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
   const std::string family = family_of(options);
   const std::int64_t hidden = b.size(x, -1);
   const std::int64_t heads = options.integer("num_attention_heads", 1);
   const std::int64_t kv_heads = options.integer("num_key_value_heads", heads);
   const std::int64_t head_dim = options.integer("head_dim", std::max<std::int64_t>(hidden / heads, 1));
-  const LinearOptions qkv = {.bias = options.flag("qkv_bias")};
   if (!options.has("head_dim") && hidden % heads != 0) {
     b.fail(fmt::format("The number of heads, {1}, does not divide the width {0}.", hidden, heads),
            "Give \"head_dim\" too.");
@@ -68,36 +131,50 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
     b.fail(fmt::format("\"query_pre_attn_scalar\" is {}.", scalar), "It is above 0.");
   }
   const std::string norm_class = family + "RMSNorm";
-  const NormOptions norm = {.class_name = norm_class, .eps = norm_eps(b, options)};
 
   const auto scope = b.enter("self_attn", family + "Attention");
-  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");
-  BlockValue q = split_heads(b, b.linear("q_proj", x, heads * head_dim, qkv), heads);
-  if (options.flag("qk_norm")) q = b.rms_norm("q_norm", q, norm);
-  b.local("query_states", q);
-  BlockValue k = split_heads(b, b.linear("k_proj", x, kv_heads * head_dim, qkv), kv_heads);
-  if (options.flag("qk_norm")) k = b.rms_norm("k_norm", k, norm);
-  b.local("key_states", k);
-  const BlockValue v =
-      b.local("value_states", split_heads(b, b.linear("v_proj", x, kv_heads * head_dim, qkv), kv_heads));
-  const auto rotated = b.rotary(q, k, {b.input("cos"), b.input("sin")});
-  b.local("query_states", rotated.query);
-  b.local("key_states", rotated.key);
+  const auto [q, k, v] = projections(b, options, x, heads, kv_heads, head_dim, decoder_norm(b, options, norm_class));
+  BlockBuilder::QueryKey rotated{q, k};
+  if (options.flag("rope", true)) {
+    const bool is_local = options.flag("local_rope");
+    rotated = b.rotary(q, k, {b.input(is_local ? "cos_local" : "cos"), b.input(is_local ? "sin_local" : "sin")},
+                       {.partial = options.flag("partial_rotary"), .interleaved = options.flag("interleaved_rotary")});
+    b.local("query_states", rotated.query);
+    b.local("key_states", rotated.key);
+  }
   const BlockValue mixed = b.attention(rotated.query, rotated.key, v,
                                        {.causal = true,
                                         .window = options.integer("sliding_window"),
                                         .softcap = options.number("attention_softcap"),
                                         .dropout = options.number("attention_dropout"),
-                                        .bias = attention_mask(b),
+                                        .bias = mask_of(b, options),
                                         .scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0});
-  return b.linear("o_proj", mixed, hidden, {.bias = options.flag("output_bias")});
+  const BlockValue output = b.linear("o_proj", mixed, hidden, {.bias = options.flag("output_bias")});
+  return b.dropout("", output, options.number("residual_dropout"));
 }
 
-BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x) {
-  const std::int64_t intermediate = options.integer("intermediate_size", 1);
+namespace {
+
+/// One projection makes gate and up: Phi-3, GLM-4.
+BlockValue fused_mlp(BlockBuilder& b, const BlockOptions& options, BlockValue x, std::int64_t intermediate) {
+  for (const char* name : {"gate_up_proj", "down_proj"}) b.declare(name, "Linear");
+  b.declare("activation_fn", "SiLU");
+  const LinearOptions linear = {.bias = options.flag("mlp_bias")};
+  const auto parts = b.split(b.linear("gate_up_proj", x, 2 * intermediate, linear), 2, -1);
+  b.local("gate", parts[0]);
+  const BlockValue up =
+      b.local("up_states", b.mul(parts[1], b.activation("activation_fn", OpKind::Silu, parts[0], "SiLU")));
+  return b.linear("down_proj", up, b.size(x, -1), linear);
+}
+
+}  // namespace
+
+BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x,
+                     std::int64_t intermediate) {
   const LinearOptions linear = {.bias = options.flag("mlp_bias")};
   const bool is_gelu = options.text("activation", "silu") == "gelu_tanh";
   const auto scope = b.enter(module, family_of(options) + "MLP");
+  if (options.flag("fused_gate_up")) return fused_mlp(b, options, x, intermediate);
   for (const char* name : {"gate_proj", "up_proj", "down_proj"}) b.declare(name, "Linear");
   BlockValue gate = b.linear("gate_proj", x, intermediate, linear);
   if (is_gelu) {
@@ -107,30 +184,65 @@ BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_v
     gate = b.activation("act_fn", OpKind::Silu, gate, "SiLU");
   }
   const BlockValue up = b.linear("up_proj", x, intermediate, linear);
-  return b.linear("down_proj", b.mul(gate, up), b.size(x, -1), linear);
+  const BlockValue output = b.linear("down_proj", b.mul(gate, up), b.size(x, -1), linear);
+  return b.dropout("", output, options.number("residual_dropout"));
 }
 
 namespace {
 
+/// The names of a layer's norms; empty if there is none at that place.
+struct LayerNorms {
+  std::string_view before_attention, after_attention, before_mlp, after_mlp;
+  std::array<std::string_view, 4> registered;  ///< In order of registration.
+};
+constexpr LayerNorms kBefore = {
+    "input_layernorm", "", "post_attention_layernorm", "", {"input_layernorm", "post_attention_layernorm"}};
+constexpr LayerNorms kAround = {
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+    {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}};
+constexpr LayerNorms kAroundGlm = {
+    "input_layernorm",
+    "post_self_attn_layernorm",
+    "post_attention_layernorm",
+    "post_mlp_layernorm",
+    {"input_layernorm", "post_attention_layernorm", "post_self_attn_layernorm", "post_mlp_layernorm"}};
+constexpr LayerNorms kAfter = {"",
+                               "post_attention_layernorm",
+                               "",
+                               "post_feedforward_layernorm",
+                               {"post_attention_layernorm", "post_feedforward_layernorm"}};
+
+const LayerNorms& norms_of(const BlockOptions& options) {
+  const std::string where = options.text("norms", options.flag("norms_behind") ? "around" : "before");
+  if (where == "around") return kAround;
+  if (where == "around_glm") return kAroundGlm;
+  return where == "after" ? kAfter : kBefore;
+}
+
 void decoder_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string family = family_of(options);
   const std::string norm_class = family + "RMSNorm";
-  const NormOptions norm = {
-      .unit_offset = options.flag("unit_offset"), .class_name = norm_class, .eps = norm_eps(b, options)};
-  const bool norms_behind = options.flag("norms_behind");
+  const NormOptions norm = decoder_norm(b, options, norm_class);
+  const LayerNorms& norms = norms_of(options);
   b.declare("self_attn", family + "Attention");
   b.declare("mlp", family + "MLP");
-  b.declare("input_layernorm", norm_class);
-  b.declare("post_attention_layernorm", norm_class);
+  for (const std::string_view name : norms.registered) {
+    if (!name.empty()) b.declare(name, norm_class);
+  }
+  const auto normed = [&](std::string_view name, BlockValue x) { return name.empty() ? x : b.rms_norm(name, x, norm); };
+  const auto added = [&](BlockValue residual, BlockValue x) {
+    return b.add(residual, options.has("residual_multiplier") ? b.scale(x, options.number("residual_multiplier")) : x);
+  };
 
   const BlockValue hidden = b.input("hidden");
-  BlockValue attention = decoder_attention(b, options, b.rms_norm("input_layernorm", hidden, norm));
-  if (norms_behind) attention = b.rms_norm("post_attention_layernorm", attention, norm);
-  const BlockValue middle = b.add(hidden, attention);
-  const char* second = norms_behind ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-  BlockValue mlp = gated_mlp(b, options, "mlp", b.rms_norm(second, middle, norm));
-  if (norms_behind) mlp = b.rms_norm("post_feedforward_layernorm", mlp, norm);
-  b.output("hidden", b.add(middle, mlp));
+  const BlockValue attention = decoder_attention(b, options, normed(norms.before_attention, hidden));
+  const BlockValue middle = added(hidden, normed(norms.after_attention, attention));
+  const BlockValue mlp =
+      gated_mlp(b, options, "mlp", normed(norms.before_mlp, middle), options.integer("intermediate_size", 1));
+  b.output("hidden", added(middle, normed(norms.after_mlp, mlp)));
 }
 
 std::string decoder_layer_class(const BlockOptions& options) {
@@ -143,8 +255,17 @@ std::vector<OptionRule> decoder_layer_rules() {
       {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
       {"mlp_bias", OptionType::Flag, false, "The projections of the MLP have biases."},
       {"activation", OptionType::Text, false, "The activation function. Defaults to silu.", {"silu", "gelu_tanh"}},
-      {"norms_behind", OptionType::Flag, false, "Norms after attention and MLP too (Gemma-2)."},
-      {"unit_offset", OptionType::Flag, false, "Norms multiply by 1 + weight (Gemma)."},
+      {"fused_gate_up", OptionType::Flag, false, "One projection makes gate and up (Phi-3)."},
+      {"norms_behind", OptionType::Flag, false, "Norms after attention and MLP too (Gemma-2): \"norms\": \"around\"."},
+      {"norms",
+       OptionType::Text,
+       false,
+       "The places of the norms: before attention and MLP, around both with the names of Gemma-2 or GLM-4, or after "
+       "both "
+       "(OLMo 2). Defaults to before.",
+       {"before", "around", "around_glm", "after"}},
+      {"residual_dropout", OptionType::Number, false, "Dropout on what both parts add (Seed-OSS). Defaults to 0."},
+      {"residual_multiplier", OptionType::Number, false, "Factor of what both parts add (Granite)."},
   };
   rules.insert(rules.end(), own.begin(), own.end());
   return rules;

@@ -1,10 +1,11 @@
-// Decoder layers with a mixture of experts as their MLP, with one module per expert as in Hugging Face transformers
-// 4.57.
+// Decoder layers with a mixture of experts as their MLP: with one module per expert as in Hugging Face transformers
+// 4.57, or with the parameters of all experts stacked as in transformers 5.
 //
 //   tokens [batch * seq, hidden] -> gate -> scores [tokens, experts] -> softmax, top-k -> weights and indices
-//   experts(tokens, weights, indices) -> [tokens, hidden]
+//   experts(tokens, weights, indices) -> [tokens, hidden], plus an MLP for all tokens where experts are shared
 //
-// Sources: models/mixtral and models/qwen3_moe /modeling_*.py of transformers 4.57: names and order of registration.
+// Sources: models/mixtral and models/qwen3_moe /modeling_*.py of transformers 4.57: names and order of registration;
+// the same and models/glm4_moe, integrations/moe.py (grouped_mm, the default) of transformers 5.24 for stacked experts.
 // Not modeled: the auxiliary load balancing loss, which is off unless output_router_logits is set. Assumes that tokens
 // are spread evenly over the experts.
 
@@ -60,24 +61,96 @@ std::vector<int> expert_parameters(BlockBuilder& b, const ExpertNames& names, co
   return parameters;
 }
 
-BlockValue mixture(BlockBuilder& b, const BlockOptions& options, const ExpertNames& names, BlockValue x) {
+std::int64_t experts_of(BlockBuilder& b, const BlockOptions& options) {
+  const std::int64_t num_experts = options.integer("num_experts", 1);
+  if (num_experts <= kMostExperts) return num_experts;
+  b.fail(fmt::format("{} experts are too many.", num_experts), fmt::format("Up to {} are read.", kMostExperts));
+  return 1;
+}
+
+/// The scores of a sigmoid in fp32, chosen within the best groups: GLM-4.5, DeepSeek-V3.
+std::vector<BlockValue> sigmoid_router(BlockBuilder& b, const BlockOptions& options, BlockValue tokens,
+                                       std::int64_t num_experts) {
+  const auto scope = b.enter("gate", family_of(options) + "TopkRouter");
+  const int weight = b.parameter_of("", "weight", {num_experts, b.size(tokens, -1)});
+  b.buffer("e_score_correction_bias", {num_experts}, Dtype::Float32, true);
+  return b.op({.kind = OpKind::Router,
+               .inputs = {tokens},
+               .parameters = {weight},
+               .attributes = {.groups = options.integer("n_group", 1),
+                              .num_experts = num_experts,
+                              .experts_per_token = options.integer("num_experts_per_tok", 1),
+                              .norm_topk_prob = options.flag("norm_topk_prob", true),
+                              .sigmoid = true,
+                              .topk_groups = options.integer("topk_group", 1),
+                              .scale = options.number("routed_scaling_factor", 1)},
+               .names = {"routing_weights", "selected_experts"}});
+}
+
+std::vector<BlockValue> softmax_router(BlockBuilder& b, const BlockOptions& options, BlockValue scores,
+                                       std::int64_t num_experts, bool wide) {
+  return b.op({.kind = OpKind::Router,
+               .inputs = {scores},
+               .attributes = {.wide = wide,
+                              .num_experts = num_experts,
+                              .experts_per_token = options.integer("num_experts_per_tok", 1),
+                              .norm_topk_prob = options.flag("norm_topk_prob", true)},
+               .names = {"routing_weights", "selected_experts"}});
+}
+
+/// transformers 5: two stacked parameters. Mixtral registers its gate first.
+BlockValue stacked_mixture(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
   const std::string family = family_of(options);
-  std::int64_t num_experts = options.integer("num_experts", 1);
-  if (num_experts > kMostExperts) {
-    b.fail(fmt::format("{} experts are too many.", num_experts), fmt::format("Up to {} are read.", kMostExperts));
-    num_experts = 1;
+  const bool is_mixtral = options.text("naming", "qwen") == "mixtral";
+  const bool is_sigmoid = options.text("router", "softmax") == "sigmoid";
+  const std::int64_t num_experts = experts_of(b, options);
+  const std::int64_t hidden = b.size(x, -1);
+  const std::int64_t inner = options.integer("moe_intermediate_size", 1);
+  const std::string router_class = family + (is_sigmoid ? "TopkRouter" : "TopKRouter");
+  const auto scope = b.enter("mlp", family + (is_sigmoid ? "MoE" : "SparseMoeBlock"));
+  if (is_mixtral) b.declare("gate", router_class);
+  b.declare("experts", family + "Experts");
+  if (!is_mixtral) b.declare("gate", router_class);
+  std::vector<int> parameters;
+  const auto stacks = [&] {
+    const auto experts = b.enter("experts", family + "Experts");
+    parameters = {b.parameter_of("", "gate_up_proj", {num_experts, 2 * inner, hidden}),
+                  b.parameter_of("", "down_proj", {num_experts, hidden, inner})};
+    b.declare("act_fn", "SiLU");
+  };
+  if (!is_mixtral) stacks();
+  const BlockValue tokens = b.reshape(x, {b.size(x, 0) * b.size(x, 1), hidden});
+  const auto routed =
+      is_sigmoid
+          ? sigmoid_router(b, options, tokens, num_experts)
+          : softmax_router(b, options,
+                           b.linear("gate", tokens, num_experts, {.class_name = router_class, .is_output_head = true}),
+                           num_experts, is_mixtral);
+  if (is_mixtral) stacks();
+  BlockValue mixed;
+  {
+    const auto experts = b.enter("experts", family + "Experts");
+    mixed = b.op({.kind = OpKind::GroupedExperts,
+                  .inputs = {tokens, routed[0], routed[1]},
+                  .parameters = parameters,
+                  .attributes = {.num_experts = num_experts,
+                                 .experts_per_token = options.integer("num_experts_per_tok", 1)}})[0];
   }
+  mixed = b.reshape(mixed, b.shape(x));
+  const std::int64_t shared = options.integer("shared_intermediate_size", 0);
+  return shared > 0 ? b.add(mixed, gated_mlp(b, options, "shared_experts", x, shared)) : mixed;
+}
+
+BlockValue mixture(BlockBuilder& b, const BlockOptions& options, const ExpertNames& names, BlockValue x) {
+  if (options.flag("stacked")) return stacked_mixture(b, options, x);
+  const std::string family = family_of(options);
+  const std::int64_t num_experts = experts_of(b, options);
   const std::int64_t hidden = b.size(x, -1);
   const std::int64_t per_token = options.integer("num_experts_per_tok", 1);
   const auto scope = b.enter(names.moe, family + "SparseMoeBlock");
   const BlockValue tokens = b.reshape(x, {b.size(x, 0) * b.size(x, 1), hidden});
   const BlockValue scores = b.linear("gate", tokens, num_experts);
-  const auto routed = b.op({.kind = OpKind::Router,
-                            .inputs = {scores},
-                            .attributes = {.num_experts = num_experts,
-                                           .experts_per_token = per_token,
-                                           .norm_topk_prob = options.flag("norm_topk_prob", true)},
-                            .names = {"routing_weights", "selected_experts"}});
+  const auto routed = softmax_router(b, options, scores, num_experts, false);
   const std::vector<int> parameters =
       expert_parameters(b, names, family, num_experts, hidden, options.integer("moe_intermediate_size", 1));
   const BlockValue mixed = b.op({.kind = OpKind::Experts,
@@ -90,10 +163,11 @@ BlockValue mixture(BlockBuilder& b, const BlockOptions& options, const ExpertNam
 void moe_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string family = family_of(options);
   const std::string norm_class = family + "RMSNorm";
-  const NormOptions norm = {.class_name = norm_class, .eps = norm_eps(b, options)};
+  const NormOptions norm = decoder_norm(b, options, norm_class);
   const ExpertNames& names = options.text("naming", "qwen") == "mixtral" ? kMixtral : kQwen;
+  const bool is_sigmoid = options.text("router", "softmax") == "sigmoid";
   b.declare("self_attn", family + "Attention");
-  b.declare(names.moe, family + "SparseMoeBlock");
+  b.declare(options.flag("stacked") ? "mlp" : names.moe, family + (is_sigmoid ? "MoE" : "SparseMoeBlock"));
   b.declare("input_layernorm", norm_class);
   b.declare("post_attention_layernorm", norm_class);
 
@@ -123,6 +197,18 @@ std::vector<BlockKind> moe_blocks() {
        false,
        "The model whose names the experts' parameters have. Defaults to qwen.",
        {"qwen", "mixtral"}},
+      {"stacked", OptionType::Flag, false, "The parameters of all experts are stacked (transformers 5)."},
+      {"router",
+       OptionType::Text,
+       false,
+       "The scores of experts: a softmax, or sigmoids in fp32 with a correction of the choice (stacked). Defaults to "
+       "softmax.",
+       {"softmax", "sigmoid"}},
+      {"n_group", OptionType::Size, false, "Groups of experts (sigmoid). Defaults to 1."},
+      {"topk_group", OptionType::Size, false, "Groups that a token's experts are in (sigmoid). Defaults to 1."},
+      {"routed_scaling_factor", OptionType::Number, false, "Factor of the weights (sigmoid). Defaults to 1."},
+      {"shared_intermediate_size", OptionType::Size, false,
+       "Width inside the MLP that all tokens go through too (stacked). Defaults to no such MLP."},
   };
   rules.insert(rules.end(), own.begin(), own.end());
   return {{.name = "moe_layer",

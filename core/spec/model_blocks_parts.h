@@ -30,8 +30,12 @@ std::vector<OptionRule> decoder_attention_rules();
 /// [batch, seq, hidden] -> the same shape. Reads the values cos and sin, and attention_mask if the model has one.
 BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x);
 
-/// down(activation(gate(x)) * up(x)) below `module`. [..., hidden] -> the same shape.
-BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x);
+/// The norms of a layer: options "norm_eps", "unit_offset" and "wide_weight". REQUIRES: `class_name` outlives it.
+NormOptions decoder_norm(BlockBuilder& b, const BlockOptions& options, std::string_view class_name);
+
+/// down(activation(gate(x)) * up(x)) of width `intermediate` below `module`. [..., hidden] -> the same shape.
+BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x,
+                     std::int64_t intermediate);
 
 /// The first word of the class names: "Qwen3" in "Qwen3DecoderLayer".
 std::string family_of(const BlockOptions& options);

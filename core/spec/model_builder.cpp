@@ -310,6 +310,10 @@ void Builder::add_fused_head(const SpecEntry& head, const SpecEntry& loss) {
     }
     adapters_.note(builder);
   }
+  if (of_head.has("scale")) {
+    builder.fail("The model scales its logits, and a loss that takes the head has no logits to scale.",
+                 "Plan with --loss pytorch.");
+  }
   builder.declare(name, head.spec->class_name.empty() ? "Linear" : head.spec->class_name, false);
   const std::int64_t classes = of_head.integer("vocab_size");
   std::vector<int> parameters = {builder.parameter_of(name, "weight", {classes, builder.size(hidden, -1)})};

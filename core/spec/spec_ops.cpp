@@ -53,6 +53,7 @@ std::vector<BlockValue> write_layer(BlockBuilder& b, const SpecOp& op, const Blo
                             .class_name = op.class_name};
   const NormOptions norm = {.bias = a.flag("bias", true),
                             .unit_offset = a.flag("unit_offset"),
+                            .wide_weight = a.flag("wide_weight"),
                             .class_name = op.class_name,
                             .eps = a.number("eps"),
                             .momentum = a.number("momentum", NormOptions().momentum)};

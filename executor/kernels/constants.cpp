@@ -4,10 +4,14 @@
 //   frequency i = 1 / theta^(2i / head_dim)
 //   llama3      w = 2 pi / frequency; divided by `factor` if w > L / low, unchanged if w < L / high, and between these
 //               (1 - s) frequency / factor + s frequency with s = (L / w - low) / (high - low)
+//   linear      divided by `factor`
+//   yarn        divided by `factor` times r plus itself times 1 - r; r rises from 0 to 1 between the dimensions of
+//               beta_fast and beta_slow turns, d(t) = head_dim log(L / (2 pi t)) / (2 log theta)
 //   T5 bucket   for the distance d >= 0: d while d < e = n / 2, else e + log(d / e) / log(max / e) (n - e), at most
 //               n - 1; if the directions are distinguished, each has its own n / 2 buckets
 //
-// Sources: transformers 4.57 modeling_rope_utils.py (_compute_default_rope_parameters, _compute_llama3_parameters),
+// Sources: transformers 4.57 modeling_rope_utils.py (_compute_default_rope_parameters, _compute_llama3_parameters,
+// _compute_yarn_parameters),
 // models/t5/modeling_t5.py (_relative_position_bucket).
 
 #include "executor/kernels/constants.h"
@@ -47,6 +51,25 @@ at::Tensor scaled_for_longer(const at::Tensor& frequencies, const RotaryFrequenc
   const at::Tensor between = (1 - share) * divided / rotary.factor + share * divided;
   const at::Tensor is_between = (waves >= positions / high) * (waves <= positions / low);
   return at::where(is_between, between, divided);
+}
+
+// Low dimensions as they are, high ones divided, and a ramp between.
+at::Tensor ramped(const at::Tensor& frequencies, std::int64_t dim, const RotaryFrequencies& rotary) {
+  const auto dimension_of = [&](double turns) {
+    const double waves = static_cast<double>(rotary.original_positions) / (turns * 2 * std::numbers::pi);
+    return static_cast<double>(dim) * std::log(waves) / (2 * std::log(rotary.theta));
+  };
+  double low = dimension_of(rotary.beta_fast), high = dimension_of(rotary.beta_slow);
+  if (rotary.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(dim - 1));
+  if (low == high) high += 0.001;
+  const at::Tensor ramp = at::clamp((at::arange(dim / 2, on_host(c10::kFloat)) - low) / (high - low), 0, 1);
+  const at::Tensor kept = 1 - ramp;
+  return frequencies / rotary.factor * (1 - kept) + frequencies * kept;
 }
 
 // [distances]: the bucket of each distance 0, 1, 2, ... in one direction.
@@ -130,6 +153,8 @@ at::Tensor make_constant(const OpAttributes& attributes, const Shape& shape, c10
     }
     case ConstantFill::CausalMask:
       return at::full(shape, lowest_number(dtype), options).triu_(1);
+    case ConstantFill::WindowMask:
+      return at::ones(shape, on_host(c10::kBool)).tril_(0).triu_(1 - attributes.length).to(device);
     case ConstantFill::RelativeBuckets:
     case ConstantFill::Rows:
       break;
@@ -142,7 +167,17 @@ at::Tensor rotary_frequencies(const OpAttributes& attributes) {
   at::Tensor frequencies = at::arange(0, attributes.head_dim, 2, on_host(c10::kLong)).to(c10::kFloat);
   frequencies = frequencies / attributes.head_dim;
   frequencies = 1.0 / at::pow(rotary.theta, frequencies);
-  return rotary.scaling == RotaryScaling::Llama3 ? scaled_for_longer(frequencies, rotary) : frequencies;
+  switch (rotary.scaling) {
+    case RotaryScaling::Llama3:
+      return scaled_for_longer(frequencies, rotary);
+    case RotaryScaling::Linear:
+      return frequencies / rotary.factor;
+    case RotaryScaling::Yarn:
+      return ramped(frequencies, attributes.head_dim, rotary);
+    case RotaryScaling::None:
+      break;
+  }
+  return frequencies;
 }
 
 at::Tensor make_buffer(const Model& model, const Buffer& buffer) {

@@ -17,8 +17,10 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/polar.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tril.h>
 #include <ATen/ops/triu.h>
@@ -53,20 +55,24 @@ at::Tensor rotate_half(const at::Tensor& x) {
   return at::cat({turned, first}, -1);
 }
 
+at::Tensor rotate_pairs(const at::Tensor& x) {
+  return at::stack({-x.slice(-1, 1, std::nullopt, 2), x.slice(-1, 0, std::nullopt, 2)}, -1).flatten(-2);
+}
+
 // In Python's order of evaluation, which C++ leaves open.
-at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+at::Tensor turned(const OpRun& run, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const at::Tensor straight = x * cos;
-  at::Tensor crossed = rotate_half(x);
+  at::Tensor crossed = run.attributes().interleaved ? rotate_pairs(x) : rotate_half(x);
   crossed = crossed * sin;
   return straight + crossed;
 }
 
-at::Tensor turned_part(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+at::Tensor turned_part(const OpRun& run, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const std::int64_t width = cos.size(-1);
-  if (width == x.size(-1)) return turned(x, cos, sin);
+  if (!run.attributes().partial_rotary) return turned(run, x, cos, sin);
   const at::Tensor part = x.narrow(-1, 0, width);
   const at::Tensor kept = x.narrow(-1, width, x.size(-1) - width);
-  return at::cat({turned(part, cos, sin), kept}, -1);
+  return at::cat({turned(run, part, cos, sin), kept}, -1);
 }
 
 at::Tensor turned_as_complex(const at::Tensor& x, const at::Tensor& table) {
@@ -138,8 +144,10 @@ Tensors rotary_table(const OpRun& run) {
     return {table, table};
   }
   const at::Tensor both = at::cat({angles, angles}, -1);
-  const at::Tensor cos = both.cos() * 1.0;
-  const at::Tensor sin = both.sin() * 1.0;
+  const double factor = run.attributes().rotary.attention_factor;
+  const at::Tensor cos = both.cos() * factor;
+  const at::Tensor sin = both.sin() * factor;
+  if (run.attributes().wide) return {cos, sin};
   return {cos.to(run.context.activation), sin.to(run.context.activation)};
 }
 
@@ -154,11 +162,15 @@ Tensors rotary(const OpRun& run) {
   const std::int64_t heads = run.context.implementations.rotary == RotaryImplementation::Halves ? 1 : 2;
   const at::Tensor q = run.inputs[0].transpose(heads, 2);
   const at::Tensor k = run.inputs[1].transpose(heads, 2);
-  const at::Tensor c = cos.unsqueeze(heads);
-  const at::Tensor s = sin.unsqueeze(heads);
-  const at::Tensor turned_q = turned_part(q, c, s);
-  const at::Tensor turned_k = turned_part(k, c, s);
-  return {turned_q.transpose(heads, 2), turned_k.transpose(heads, 2)};
+  at::Tensor c = cos.unsqueeze(heads);
+  at::Tensor s = sin.unsqueeze(heads);
+  if (run.attributes().interleaved) {
+    c = c.narrow(-1, 0, c.size(-1) / 2).repeat_interleave(2, -1);
+    s = s.narrow(-1, 0, s.size(-1) / 2).repeat_interleave(2, -1);
+  }
+  const at::Tensor turned_q = turned_part(run, q, c, s);
+  const at::Tensor turned_k = turned_part(run, k, c, s);
+  return {turned_q.to(q.scalar_type()).transpose(heads, 2), turned_k.to(k.scalar_type()).transpose(heads, 2)};
 }
 
 // No kernel here has an argument for a window: it is a mask.
@@ -170,6 +182,7 @@ Tensors attention(const OpRun& run) {
   at::Tensor v = run.inputs[2].transpose(1, 2);
   std::optional<at::Tensor> mask;
   if (run.inputs.size() > 3) mask = run.inputs[3];
+  if (mask && mask->scalar_type() == c10::kBool && use.attention == AttentionBackend::Eager) mask.reset();
   const std::int64_t copies = q.size(1) / k.size(1);
   // enable_gqa is used only without a mask.
   if (copies > 1 && (use.repeat_kv || mask)) {

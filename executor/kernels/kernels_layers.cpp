@@ -40,6 +40,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -105,7 +106,8 @@ Tensors rms_norm(const OpRun& run) {
   const RmsNormImplementation which = run.context.implementations.rms_norm;
   const bool unit_offset = run.attributes().unit_offset;
   const double eps = run.attributes().eps;
-  if (which == RmsNormImplementation::Fused && !unit_offset) {
+  const bool wide_weight = run.attributes().wide_weight;
+  if (which == RmsNormImplementation::Fused && !unit_offset && !wide_weight) {
     return {at::rms_norm(x, {x.size(-1)}, weight, eps)};
   }
   at::Tensor wide = x.to(c10::kFloat);
@@ -119,6 +121,7 @@ Tensors rms_norm(const OpRun& run) {
   wide.reset();
   if (!weight) return {y.to(x.scalar_type())};
   if (unit_offset) return {(y * (1.0 + weight->to(c10::kFloat))).to(x.scalar_type())};
+  if (wide_weight) return {(*weight * y).to(x.scalar_type())};
   if (which == RmsNormImplementation::WrittenOut) return {*weight * y.to(x.scalar_type())};
   return {(y * *weight).to(x.scalar_type())};
 }
@@ -141,10 +144,30 @@ Tensors batch_norm(const OpRun& run) {
                          /*cudnn_enabled=*/false)};
 }
 
+// transformers 5.24 models/glm4_moe/modeling_glm4_moe.py, Glm4MoeTopkRouter.
+Tensors sigmoid_router(const OpRun& run) {
+  const OpAttributes& a = run.attributes();
+  const std::int64_t experts = run.parameters[0].size(0);
+  const at::Tensor scores = at::linear(run.inputs[0].to(c10::kFloat), run.parameters[0].to(c10::kFloat)).sigmoid();
+  at::Tensor corrected = scores.detach();
+  const auto correction = run.context.buffers.find(run.module_name() + ".e_score_correction_bias");
+  if (correction != run.context.buffers.end()) corrected = corrected + correction->second;
+  const at::Tensor by_group = corrected.view({-1, a.groups, experts / a.groups});
+  const at::Tensor best = std::get<0>(by_group.topk(2, -1)).sum(-1);
+  const at::Tensor mask = at::zeros_like(best).scatter_(1, std::get<1>(best.topk(a.topk_groups, -1)), 1);
+  const at::Tensor hidden = mask.unsqueeze(-1).expand({-1, a.groups, experts / a.groups}).reshape({-1, experts}).eq(0);
+  corrected = corrected.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  const at::Tensor chosen = std::get<1>(corrected.topk(a.experts_per_token, -1));
+  at::Tensor weights = scores.gather(1, chosen);
+  if (a.norm_topk_prob) weights = weights / (weights.sum(-1, /*keepdim=*/true) + 1e-20);
+  return {weights * a.scale, chosen};
+}
+
 Tensors router(const OpRun& run) {
+  if (run.attributes().sigmoid) return sigmoid_router(run);
   auto [weights, chosen] = at::topk(at::softmax(run.inputs[0], 1, c10::kFloat), run.attributes().experts_per_token, -1);
   if (run.attributes().norm_topk_prob) weights = weights / weights.sum(-1, /*keepdim=*/true);
-  return {weights.to(run.inputs[0].scalar_type()), chosen};
+  return {run.attributes().wide ? weights : weights.to(run.inputs[0].scalar_type()), chosen};
 }
 
 Tensors experts(const OpRun& run) {
@@ -164,6 +187,25 @@ Tensors experts(const OpRun& run) {
     const at::Tensor up = at::linear(current, parameter(1));
     current = at::linear(gate * up, parameter(2));
     current = current * at::index(weights, {rows, slots}).unsqueeze(-1);
+    result = at::index_add(result, 0, rows, current.to(x.scalar_type()));
+  }
+  return {result};
+}
+
+// transformers 5.24 integrations/moe.py, with a product for each expert: the same numbers without a grouped product.
+Tensors grouped_experts(const OpRun& run) {
+  const at::Tensor& x = run.inputs[0];
+  const at::Tensor& chosen = run.inputs[2];
+  const std::int64_t num_experts = run.attributes().num_experts;
+  at::Tensor result = at::zeros_like(x, at::TensorOptions().requires_grad(false));
+  for (std::int64_t e = 0; e < num_experts; ++e) {
+    const Tensors hits = at::where(chosen.eq(e));
+    const at::Tensor& rows = hits[0];
+    const at::Tensor& slots = hits[1];
+    const at::Tensor both = at::linear(at::index(x, {rows}), run.parameters[0].select(0, e));
+    const Tensors parts = both.chunk(2, -1);
+    at::Tensor current = at::linear(at::silu(parts[0]) * parts[1], run.parameters[1].select(0, e));
+    current = current * at::index(run.inputs[1], {rows, slots}).unsqueeze(-1);
     result = at::index_add(result, 0, rows, current.to(x.scalar_type()));
   }
   return {result};

@@ -3,7 +3,8 @@
 Each follows from the model spec. The calls are those of the published code, and those of fsdp-exec
 (executor/kernels/constants.cpp), so that the bits are equal.
 
-Sources: transformers 4.57 modeling_rope_utils.py (_compute_default_rope_parameters, _compute_llama3_parameters),
+Sources: transformers 4.57 modeling_rope_utils.py (_compute_default_rope_parameters, _compute_llama3_parameters,
+_compute_yarn_parameters),
 models/t5/modeling_t5.py (_relative_position_bucket).
 """
 
@@ -21,6 +22,10 @@ def rotary_frequencies(attributes: dict[str, Any]) -> torch.Tensor:
     frequencies = 1.0 / (attributes["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.int64).float() / dim))
     if attributes["rope_scaling"] == "none":
         return frequencies
+    if attributes["rope_scaling"] == "linear":
+        return frequencies / attributes["rope_factor"]
+    if attributes["rope_scaling"] == "yarn":
+        return _ramped(frequencies, dim, attributes)
     assert attributes["rope_scaling"] == "llama3", attributes["rope_scaling"]
     low, high = attributes["low_freq_factor"], attributes["high_freq_factor"]
     factor, positions = attributes["rope_factor"], attributes["original_max_positions"]
@@ -30,6 +35,22 @@ def rotary_frequencies(attributes: dict[str, Any]) -> torch.Tensor:
     between = (1 - share) * divided / factor + share * divided
     is_between = (waves >= positions / high) * (waves <= positions / low)
     return torch.where(is_between, between, divided)
+
+
+def _ramped(frequencies: torch.Tensor, dim: int, attributes: dict[str, Any]) -> torch.Tensor:
+    """Yarn: low dimensions as they are, high ones divided, and a ramp between."""
+    def dimension_of(turns: float) -> float:
+        waves = attributes["original_max_positions"] / (turns * 2 * math.pi)
+        return (dim * math.log(waves)) / (2 * math.log(attributes["rope_theta"]))
+
+    low, high = dimension_of(attributes["beta_fast"]), dimension_of(attributes["beta_slow"])
+    if attributes["truncate"]:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    if low == high:
+        high += 0.001
+    kept = 1 - torch.clamp((torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low), 0, 1)
+    return frequencies / attributes["rope_factor"] * (1 - kept) + frequencies * kept
 
 
 def _buckets_of_distances(distances: int, num_buckets: int, max_distance: int) -> torch.Tensor:
@@ -68,6 +89,8 @@ def make_constant(attributes: dict[str, Any], shape: tuple[int, ...], dtype: tor
     if fill == "causal_mask":
         return torch.full(shape, torch.finfo(dtype).min, dtype=dtype, device=device).triu_(1)
     out = torch.empty(shape, dtype=dtype, device=device)
+    if fill == "window_mask":
+        return out.copy_(torch.ones(shape, dtype=torch.bool).tril_(0).triu_(1 - attributes["length"]))
     if fill == "positions":
         for row in out.view(-1, shape[-1]):
             torch.arange(shape[-1], out=row)

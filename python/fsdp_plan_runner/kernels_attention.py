@@ -34,13 +34,20 @@ def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Te
         table = torch.polar(torch.ones_like(angles), angles)
         return table, table
     both = torch.cat((angles, angles), dim=-1)
-    cos, sin = both.cos() * 1.0, both.sin() * 1.0
+    factor = op.attributes["attention_factor"]
+    cos, sin = both.cos() * factor, both.sin() * factor
+    if op.attributes["wide"]:
+        return cos, sin
     return cos.to(dtype=context.activation), sin.to(dtype=context.activation)
 
 
 def _rotate_half(x: torch.Tensor) -> torch.Tensor:
     first, second = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2:]
     return torch.cat((-second, first), dim=-1)
+
+
+def _rotate_pairs(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack((-x[..., 1::2], x[..., 0::2]), dim=-1).flatten(-2)
 
 
 def _rotate_complex(q: torch.Tensor, k: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,14 +66,18 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
     # Whether heads come first determines the memory order of gradients.
     heads = 1 if context.implementations.rotary == "halves" else 2
     q, k, cos, sin = q.transpose(heads, 2), k.transpose(heads, 2), cos.unsqueeze(heads), sin.unsqueeze(heads)
+    turn = _rotate_half
+    if op.attributes["interleaved"]:
+        cos, sin = (table[..., :table.shape[-1] // 2].repeat_interleave(2, dim=-1) for table in (cos, sin))
+        turn = _rotate_pairs
+    if not op.attributes["partial_rotary"]:
+        q_turned, k_turned = (q * cos) + (turn(q) * sin), (k * cos) + (turn(k) * sin)
+        return q_turned.to(q.dtype).transpose(heads, 2), k_turned.to(k.dtype).transpose(heads, 2)
     width = cos.shape[-1]
-    if width == q.shape[-1]:
-        q_turned, k_turned = (q * cos) + (_rotate_half(q) * sin), (k * cos) + (_rotate_half(k) * sin)
-        return q_turned.transpose(heads, 2), k_turned.transpose(heads, 2)
     parts = []
     for x in (q, k):
         turned, kept = x[..., :width], x[..., width:]
-        parts.append(torch.cat(((turned * cos) + (_rotate_half(turned) * sin), kept), dim=-1).transpose(heads, 2))
+        parts.append(torch.cat(((turned * cos) + (turn(turned) * sin), kept), dim=-1).transpose(heads, 2))
     return parts[0], parts[1]
 
 
@@ -125,6 +136,8 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
     q, k, v = (x.transpose(1, 2) for x in inputs[:3])
     mask = inputs[3] if len(inputs) > 3 else None
     use = context.implementations
+    if mask is not None and mask.dtype == torch.bool and use.attention in ("flash", "eager"):
+        mask = None  # The window itself is enough.
     copies = q.shape[1] // k.shape[1]
     # enable_gqa is used only without a mask.
     if copies > 1 and (use.repeat_kv or mask is not None):

@@ -63,13 +63,15 @@ def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensor
     x = inputs[0]
     weight = parameters[0] if parameters else None
     which = context.implementations.rms_norm
-    if which == "fused" and not op.attributes["unit_offset"]:
+    if which == "fused" and not op.attributes["unit_offset"] and not op.attributes["wide_weight"]:
         return F.rms_norm(x, (x.shape[-1],), weight, op.attributes["eps"])
     y = _normalized(x.to(torch.float32), op.attributes["eps"])
     if weight is None:
         return y.to(x.dtype)
     if op.attributes["unit_offset"]:
         return (y * (1.0 + weight.float())).type_as(x)
+    if op.attributes["wide_weight"]:
+        return (weight * y).to(x.dtype)
     if which == "written_out":
         return weight * y.to(x.dtype)
     y = y * weight
@@ -96,13 +98,37 @@ def batch_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tens
                             momentum=op.attributes["momentum"], eps=op.attributes["eps"])
 
 
+def _sigmoid_router(op: Op, context: KernelContext, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """transformers 5.24 models/glm4_moe/modeling_glm4_moe.py, Glm4MoeTopkRouter."""
+    a = op.attributes
+    groups, experts = a["groups"], weight.shape[0]
+    logits = F.linear(x.type(torch.float32), weight.type(torch.float32))
+    scores = logits.sigmoid()
+    name = f"{op.module}.e_score_correction_bias"
+    corrected = scores + context.buffer(name) if name in context.buffers else scores + 0.0
+    best = corrected.view(-1, groups, experts // groups).topk(2, dim=-1)[0].sum(dim=-1)
+    best_groups = torch.topk(best, k=a["topk_groups"], dim=-1, sorted=False)[1]
+    group_mask = torch.zeros_like(best)
+    group_mask.scatter_(1, best_groups, 1)
+    mask = group_mask.unsqueeze(-1).expand(-1, groups, experts // groups).reshape(-1, experts)
+    corrected = corrected.masked_fill(~mask.bool(), float("-inf"))
+    chosen = torch.topk(corrected, k=a["experts_per_token"], dim=-1, sorted=False)[1]
+    weights = scores.gather(1, chosen)
+    if a["norm_topk_prob"]:
+        total = weights.sum(dim=-1, keepdim=True) + 1e-20
+        weights /= total
+    return weights * a["scale"], chosen
+
+
 @kernel("router")
 def router(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    if op.attributes["sigmoid"]:
+        return _sigmoid_router(op, context, inputs[0], parameters[0])
     weights = F.softmax(inputs[0], dim=1, dtype=torch.float)
     weights, chosen = torch.topk(weights, op.attributes["experts_per_token"], dim=-1)
     if op.attributes["norm_topk_prob"]:
         weights /= weights.sum(dim=-1, keepdim=True)
-    return weights.to(inputs[0].dtype), chosen
+    return weights if op.attributes["wide"] else weights.to(inputs[0].dtype), chosen
 
 
 @kernel("experts")
@@ -128,6 +154,32 @@ def experts(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors
         result.index_add_(0, rows, current.to(x.dtype))
     del mask
     return result
+
+
+@kernel("grouped_experts")
+def grouped_experts(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    """transformers 5.24 integrations/moe.py, grouped_mm_experts_forward."""
+    x, weights, chosen = inputs
+    both, down = parameters
+    tokens, per_token = chosen.shape
+    shares, experts = weights.reshape(-1), chosen.reshape(-1)
+    sorted_experts, order = torch.sort(experts)
+    rows = x[order // per_token]
+    shares = shares[order]
+    on_host = x.device.type in ("cpu", "meta")
+    counted = sorted_experts.float() if on_host else sorted_experts.int()
+    counts = torch.histc(counted, bins=both.shape[0], min=0, max=both.shape[0] - 1)
+    offsets = torch.cumsum(counts, dim=0, dtype=torch.int32)
+    y = F.grouped_mm(rows, both.transpose(-2, -1), offs=offsets)
+    gate, up = y.chunk(2, dim=-1)
+    y = F.silu(gate) * up
+    y = F.grouped_mm(y, down.transpose(-2, -1), offs=offsets)
+    weighted = y * shares.unsqueeze(-1)
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.arange(order.shape[0], device=x.device)
+    weighted = weighted[inverse]
+    result = weighted.view(tokens, per_token, -1).sum(dim=1)
+    return result.to(x.dtype)
 
 
 @kernel("cross_entropy")

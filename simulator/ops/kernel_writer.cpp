@@ -73,6 +73,13 @@ int KernelWriter::alias(int of, std::int64_t elements) {
   return static_cast<int>(program_.slots.size()) - 1;
 }
 
+int KernelWriter::seen_as(int x, Dtype dtype) {
+  const int y = alias(x);
+  program_.slots[y].dtype = dtype;
+  add(KernelKind::View, {{x, GradRule::Fresh}}, {y});
+  return y;
+}
+
 Kernel& KernelWriter::add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs) {
   Kernel kernel;
   kernel.kind = kind;

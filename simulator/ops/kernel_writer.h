@@ -65,6 +65,8 @@ class KernelWriter {
   /// Another name of the same storage, possibly with another number of elements.
   int alias(int of, std::int64_t elements);
   int alias(int of) { return alias(of, elements(of)); }
+  /// x as the operand of a wider one, whose kernel casts while it reads; its gradient comes in `dtype` and is cast.
+  int seen_as(int x, Dtype dtype);
 
   /// The latest kernel, for details that a shared call does not know. REQUIRES: there is one.
   Kernel& last_kernel() { return program_.kernels.back(); }

@@ -67,6 +67,7 @@ void write_op(KernelWriter& w) {
       return write_shape_op(w);
     case OpKind::Router:
     case OpKind::Experts:
+    case OpKind::GroupedExperts:
       return write_expert_op(w);
     case OpKind::CrossEntropy:
     case OpKind::LinearCrossEntropy:

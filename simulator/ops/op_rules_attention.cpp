@@ -9,8 +9,11 @@
 // cuda/attention.cu and attention_backward.cu (memory-efficient), mem_eff_attention/kernel_backward.h,
 // native/cudnn/MHA.cpp, torch 2.11; checked event by event by tests/rehearsal/op_rules_test.py.
 //
-// Not modeled: workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's addition counts), sliding windows
-// (same bytes, counted at full cost; without flash they are a mask, which does not count).
+// A sliding window that is shorter than the sequence is a mask of booleans for PyTorch's attention, as transformers
+// makes it (masking_utils.py): no flash, K and V copied to all query heads, and 2 B S^2 bytes in each layer.
+//
+// Not modeled: workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's addition counts), work that a
+// window saves.
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +35,9 @@ AttentionSizes sizes_of(const KernelWriter& w) {
   const Shape& q = w.input_shape(0);
   const Shape& k = w.input_shape(1);
   const Shape& v = w.input_shape(2);
-  return {q[0], q[1], k[1], q[2], k[2], q[3], v[3]};
+  AttentionSizes sizes = {q[0], q[1], k[1], q[2], k[2], q[3], v[3]};
+  if (w.has_input(3)) sizes.mask = w.input(3);
+  return sizes;
 }
 
 double attention_flops(const AttentionSizes& s) {
@@ -129,7 +134,7 @@ int flash_on_cpu(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) 
   const KernelOperand queries{.sizes = {s.batch, s.heads, s.queries, s.dim}, .strides = {}};
   const KernelOperand keys{.sizes = {s.batch, kv_heads, s.keys, s.dim}, .strides = {}};
   const KernelOperand values{.sizes = {s.batch, kv_heads, s.keys, s.value_dim}, .strides = {}};
-  const bool causal = w.op().attributes.causal && !w.has_input(3);
+  const bool causal = w.op().attributes.causal && s.mask < 0;
   w.note_attention(kernel, {.name = "_scaled_dot_product_flash_attention_for_cpu",
                             .dtype = w.slot(q).dtype,
                             .operands = {queries, keys, values},
@@ -172,7 +177,7 @@ std::int64_t key_gradient_buffers(const AttentionSizes& s, bool half) {
 
 // A bias whose rows are not aligned to 16 bytes is copied into one whose rows are.
 int aligned_bias(KernelWriter& w, const AttentionSizes& s) {
-  const int bias = w.input(3);
+  const int bias = s.mask;
   const std::int64_t multiple = 16 / size_of(w.slot(bias).dtype).count();
   if (s.keys % multiple == 0) return bias;
   const int padded = w.make(w.elements(bias) / s.keys * round_up(s.keys, multiple), w.slot(bias).dtype);
@@ -181,7 +186,7 @@ int aligned_bias(KernelWriter& w, const AttentionSizes& s) {
 }
 
 int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
-  const int bias = w.has_input(3) ? aligned_bias(w, s) : -1;
+  const int bias = s.mask >= 0 ? aligned_bias(w, s) : -1;
   const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
   const int lse = w.make(s.batch * s.heads * round_up(s.queries, 32), Dtype::Float32, false);
   Kernel& kernel =
@@ -216,19 +221,33 @@ bool is_strided(const KernelWriter& w, int slot) {
 }
 
 AttentionCase case_of(const KernelWriter& w, const AttentionSizes& s) {
-  const bool mask = w.has_input(3);
+  const bool mask = s.mask >= 0;
   return {.dtype = w.slot(w.input(0)).dtype,
           .head_dim = s.dim,
           .value_dim = s.value_dim,
           .grouped = s.kv_heads != s.heads,
           .mask = mask,
-          .mask_is_strided = mask && is_strided(w, w.input(3)),
+          .mask_is_strided = mask && is_strided(w, s.mask),
           // A mask from outside can be a constant; if it is trained, the block that makes it has the mark.
-          .mask_is_trained = mask && w.slot(w.input(3)).differentiable && !w.is_input(w.input(3)),
+          .mask_is_trained = mask && w.slot(s.mask).differentiable && !w.is_input(s.mask),
           .causal_cross = w.op().attributes.causal && !mask && s.queries != s.keys,
           .dropout = w.op().attributes.probability > 0,
           .softcap = w.op().attributes.softcap > 0,
           .compute_capability = w.context().compute_capability};
+}
+
+// Flash has an argument for a window, and written-out attention makes its own mask.
+bool has_own_window(AttentionBackend backend) {
+  return backend == AttentionBackend::Flash || backend == AttentionBackend::Eager;
+}
+
+// aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask: for each sample, in the dtype of q. Each
+// call makes its own, and its backward keeps it.
+int additive(KernelWriter& w, const AttentionSizes& s) {
+  const std::int64_t elements = s.batch * s.queries * s.keys;
+  const int y = w.make(elements, w.slot(w.input(0)).dtype, false);
+  w.add(KernelKind::Elementwise, {{s.mask, GradRule::None}}, {y}).forward_temps = {elements};
+  return y;
 }
 
 int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, const AttentionSizes& s) {
@@ -250,8 +269,10 @@ int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, 
 }  // namespace
 
 void write_attention_op(KernelWriter& w) {
-  const AttentionSizes s = sizes_of(w);
-  const bool mask = w.has_input(3);
+  AttentionSizes s = sizes_of(w);
+  const bool is_window = s.mask >= 0 && w.slot(s.mask).dtype == Dtype::Bool;
+  if (is_window && has_own_window(w.context().implementations.attention)) s.mask = -1;
+  const bool mask = s.mask >= 0;
   AttentionSizes run = s;
   // Hugging Face requests enable_gqa only without a mask.
   const bool repeats = (w.context().implementations.repeat_kv || mask) && s.kv_heads != s.heads;
@@ -271,6 +292,7 @@ void write_attention_op(KernelWriter& w) {
     k = expand_heads(w, k, s);
     v = expand_heads(w, v, s);
   }
+  if (is_window && mask) run.mask = additive(w, run);
   w.set_output(0, run_backend(w, backend, q, k, v, run));
   if (repeats) hold(w, {k, v});
 }

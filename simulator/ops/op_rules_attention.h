@@ -13,6 +13,7 @@ struct AttentionSizes {
   std::int64_t batch, queries, keys, heads, kv_heads, dim, value_dim;
   bool repeated = false;  // K and V were copied to all query heads.
   bool viewed = false;    // A single head of each is a view for all query heads.
+  int mask = -1;          // Slot of an additive bias or mask; -1 if there is none.
 
   std::int64_t q_elements() const { return batch * queries * heads * dim; }
   std::int64_t scores() const { return batch * heads * queries * keys; }

@@ -72,7 +72,7 @@ int safe_softmax(KernelWriter& w, int scores, const AttentionSizes& s) {
 }
 
 int add_mask(KernelWriter& w, int scores, const AttentionSizes& s) {
-  if (w.has_input(3)) return w.sum_of(scores, w.input(3));
+  if (s.mask >= 0) return w.sum_of(scores, s.mask);
   if (!w.op().attributes.causal) return scores;
   const int mask = w.make(s.queries * s.keys, w.slot(scores).dtype, false);
   w.add(KernelKind::Elementwise, {}, {mask});
@@ -101,8 +101,8 @@ int math_attention(KernelWriter& w, int q, int k, int v, const AttentionSizes& s
   const int wide_k = w.cast(k, Dtype::Float32);
   const int wide_v = w.cast(v, Dtype::Float32);
   const int scaled_q = w.scale(wide_q);
-  const bool causal = w.op().attributes.causal && !w.has_input(3);
-  const int mask = causal ? causal_mask(w, s, Dtype::Float32) : (w.has_input(3) ? w.input(3) : -1);
+  const bool causal = w.op().attributes.causal && s.mask < 0;
+  const int mask = causal ? causal_mask(w, s, Dtype::Float32) : s.mask;
   const int all_k = repeat(w, wide_k, s);
   const int all_v = repeat(w, wide_v, s);
   const int scaled_k = w.scale(w.transpose(all_k, heads_of_keys(s), 2, 3));

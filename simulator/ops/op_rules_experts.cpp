@@ -4,8 +4,8 @@
 // and adds the result into the output: n_e rows for expert e. Which rows go where depends on the data; here every
 // expert gets an equal share, tokens * k / experts, as the plan states.
 //
-// Sources: transformers modeling_mixtral.py and modeling_qwen3_moe.py (4.57), derivatives.yaml (topk, index,
-// index_add).
+// Sources: transformers modeling_mixtral.py and modeling_qwen3_moe.py (4.57), integrations/moe.py (5.24),
+// derivatives.yaml (topk, index, index_add).
 //
 // Not modeled: unequal routing, which makes the tensors of some experts larger and of others smaller with the same sum.
 
@@ -17,7 +17,43 @@ namespace fsdp::simulator {
 
 namespace {
 
+// GLM-4.5 and DeepSeek-V3: F.linear(x.type(fp32), weight.type(fp32)).sigmoid(), and top-k of a corrected copy. What the
+// choice alone reads lives until the function returns.
+void write_sigmoid_router(KernelWriter& w) {
+  const std::int64_t tokens = w.input_shape(0).front();
+  const std::int64_t experts = w.parameter_shape(0).front();
+  const std::int64_t hidden = w.parameter_shape(0).back();
+  const std::int64_t groups = w.op().attributes.groups;
+  const std::int64_t chosen = num_elements(w.output_shape(0));
+  const int x = w.cast(w.input(0), Dtype::Float32);
+  const int weight = w.cast(w.parameter(0), Dtype::Float32);
+  const int logits = w.make(tokens * experts, Dtype::Float32);
+  Kernel& product = w.add(KernelKind::Gemm, {{weight, GradRule::Fresh}, {x, GradRule::Fresh}}, {logits});
+  product.saved = {{x, 0}, {weight, 1}};
+  product.flops = 2.0 * static_cast<double>(tokens) * static_cast<double>(hidden) * static_cast<double>(experts);
+  const int scores = w.unary(logits, false, true);
+  const auto plain = [&](std::int64_t elements, Dtype dtype) {
+    const int y = w.make(elements, dtype, false);
+    w.add(KernelKind::Elementwise, {{scores, GradRule::None}}, {y});
+    return y;
+  };
+  const int corrected = plain(tokens * experts, Dtype::Float32);
+  const int sums = plain(tokens * groups, Dtype::Float32);
+  const int best_groups = plain(tokens * w.op().attributes.topk_groups, Dtype::Int64);
+  const int group_mask = plain(tokens * groups, Dtype::Float32);
+  const int mask = groups > 1 ? plain(tokens * experts, Dtype::Float32) : w.alias(group_mask, tokens * experts);
+  const int allowed = plain(tokens * experts, Dtype::Float32);
+  const int indices = plain(chosen, Dtype::Int64);
+  int weights = w.make(chosen, Dtype::Float32);
+  w.add(KernelKind::Elementwise, {{scores, GradRule::Fresh}}, {weights}).saved = {{indices, 0}};
+  if (w.op().attributes.norm_topk_prob) weights = w.mul(weights, w.shifted(w.reduce(weights, tokens, false)), true);
+  w.set_output(0, w.scale(weights));
+  w.last_kernel().holds = {x, corrected, sums, best_groups, group_mask, mask, allowed, logits};
+  w.set_output(1, indices);
+}
+
 void write_router(KernelWriter& w) {
+  if (w.op().attributes.sigmoid) return write_sigmoid_router(w);
   const int probabilities = w.softmax_in_fp32(w.input(0));
   const std::int64_t chosen = num_elements(w.output_shape(0));
   const int weights = w.make(chosen, Dtype::Float32);
@@ -26,7 +62,7 @@ void write_router(KernelWriter& w) {
   // Divided by their sum, then cast.
   const std::int64_t tokens = w.output_shape(0).front();
   const int normalized = w.mul(weights, w.reduce(weights, tokens, false), true);
-  w.set_output(0, w.cast(normalized, w.slot(w.input(0)).dtype));
+  w.set_output(0, w.op().attributes.wide ? normalized : w.cast(normalized, w.slot(w.input(0)).dtype));
   w.set_output(1, indices);
 }
 
@@ -90,10 +126,75 @@ void write_experts(KernelWriter& w) {
   w.set_output(0, sum);
 }
 
+// [rows, inner] x [experts, inner, columns]: each row by the matrix of its expert. `weight` is a view [experts,
+// columns, inner] of the parameter.
+int grouped_product(KernelWriter& w, int x, int weight, int offsets, std::int64_t rows, std::int64_t inner,
+                    std::int64_t columns) {
+  const int y = w.make(rows * columns, w.activation());
+  Kernel& kernel =
+      w.add(KernelKind::Gemm, {{weight, GradRule::Fresh}, {x, GradRule::Fresh}, {offsets, GradRule::None}}, {y});
+  kernel.saved = {{x, 0}, {weight, 1}, {offsets, -1}};
+  kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
+  // Pointers and sizes of each expert's product, and a workspace: measured on sm_90.
+  kernel.forward_temps = {60 * w.elements(offsets), std::int64_t{512} * w.context().num_sms};
+  return y;
+}
+
+// transformers 5, integrations/moe.py, grouped_mm_experts_forward: the choices sorted by expert, two grouped products
+// over all of them, and the sorting undone. No tensor depends on how the router spreads the tokens.
+void write_grouped_experts(KernelWriter& w) {
+  const std::int64_t experts = w.op().attributes.num_experts;
+  const std::int64_t tokens = w.input_shape(0).front();
+  const std::int64_t width = w.input_shape(0).back();
+  const std::int64_t k = num_elements(w.input_shape(2)) / tokens;
+  const std::int64_t rows = tokens * k;
+  const std::int64_t inner = w.parameter_shape(1).back();
+  const auto index = [&](std::int64_t count, Dtype dtype) { return w.make(count, dtype, false); };
+  const int sorted = index(rows, Dtype::Int64);
+  const int order = index(rows, Dtype::Int64);
+  w.add(KernelKind::Elementwise, {{w.input(2), GradRule::None}}, {sorted, order}).forward_temps = {8 * rows};
+  const auto picked = [&](int from, int by, std::int64_t count) {
+    const int y = w.make(count, w.slot(from).dtype);
+    Kernel& kernel = w.add(KernelKind::Elementwise, {{from, GradRule::Fresh}}, {y});
+    kernel.saved = {{by, 0}};
+    kernel.backward_temps = {
+        {8 * rows, TempLife::Brief}, {8 * rows, TempLife::Handed}, {8 * rows}, {8 * rows}, {8 * rows}, {1}};
+    return y;
+  };
+  const int row = index(rows, Dtype::Int64);
+  w.add(KernelKind::Elementwise, {{order, GradRule::None}}, {row});
+  const int x = picked(w.input(0), row, rows * width);
+  const int share = picked(w.input(1), order, rows);
+  const int narrow = index(rows, Dtype::Int32);
+  w.add(KernelKind::Elementwise, {{sorted, GradRule::None}}, {narrow});
+  const int counts = index(experts, Dtype::Int32);
+  w.add(KernelKind::Elementwise, {{narrow, GradRule::None}}, {counts});
+  const int offsets = index(experts, Dtype::Int32);
+  w.add(KernelKind::Elementwise, {{counts, GradRule::None}}, {offsets});
+  const int both = grouped_product(w, x, w.parameter(0), offsets, rows, width, 2 * inner);
+  const int gate = w.alias(both, rows * inner);
+  const int up = w.alias(both, rows * inner);
+  w.add(KernelKind::View, {{both, GradRule::Fresh}}, {gate, up});
+  const int gated = w.mul(w.unary(gate, true, false), up);
+  int down = grouped_product(w, gated, w.parameter(1), offsets, rows, inner, width);
+  if (size_of(w.slot(share).dtype) > size_of(w.slot(down).dtype)) down = w.seen_as(down, w.slot(share).dtype);
+  const int weighted = w.mul(down, share, true);
+  const int inverse = index(rows, Dtype::Int64);
+  w.add(KernelKind::Elementwise, {}, {inverse});
+  const int places = index(rows, Dtype::Int64);
+  w.add(KernelKind::Elementwise, {{places, GradRule::None}, {inverse, GradRule::None}}, {});
+  const int back = picked(weighted, inverse, rows * width);
+  const int sum = w.reduce(back, tokens * width, false, false);
+  const int result = w.cast(sum, w.activation());
+  w.last_kernel().holds = {x, share, sorted, order, counts, narrow, offsets, back, inverse, sum};
+  w.set_output(0, result);
+}
+
 }  // namespace
 
 void write_expert_op(KernelWriter& w) {
   if (w.op().kind == OpKind::Router) return write_router(w);
+  if (w.op().kind == OpKind::GroupedExperts) return write_grouped_experts(w);
   write_experts(w);
 }
 

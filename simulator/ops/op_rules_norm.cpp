@@ -65,8 +65,8 @@ void write_rms_norm(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(x) / width;
   const Dtype own = w.slot(x).dtype;
-  const bool fused =
-      w.context().implementations.rms_norm == RmsNormImplementation::Fused && !w.op().attributes.unit_offset;
+  const bool is_own = w.op().attributes.unit_offset || w.op().attributes.wide_weight;
+  const bool fused = w.context().implementations.rms_norm == RmsNormImplementation::Fused && !is_own;
   if (fused && !w.context().is_cpu()) {
     const int y = w.make(w.elements(x), own);
     const int inverse = w.make(rows, Dtype::Float32, false);
@@ -88,6 +88,9 @@ void write_rms_norm(KernelWriter& w) {
     const int offset = w.make(w.elements(weight), Dtype::Float32);
     w.add(KernelKind::Elementwise, {{weight, GradRule::Alias}}, {offset});
     w.set_output(0, w.cast(w.mul(normalized, offset), own));
+  } else if (w.op().attributes.wide_weight) {
+    w.set_output(0, w.cast(w.mul(normalized, w.parameter(0)), own));
+    w.last_kernel().holds = {normalized};  // A local variable.
   } else if (w.context().implementations.rms_norm == RmsNormImplementation::WrittenOut) {
     w.set_output(0, w.mul(w.cast(normalized, own), w.parameter(0)));
     w.last_kernel().holds = {normalized};  // A local variable.

@@ -7,6 +7,8 @@
 // (apply_rotary_emb), derivatives.yaml (mul, view_as_complex), torch 2.11; checked event by event by
 // tests/rehearsal/op_rules_test.py.
 
+#include <array>
+
 #include "simulator/ops/kernel_writer.h"
 
 namespace fsdp::simulator {
@@ -37,8 +39,9 @@ void write_rotary_table(KernelWriter& w) {
   const int angles = plain(freqs, elements, Dtype::Float32);
   const int cos = plain(plain(angles, elements, Dtype::Float32), elements, Dtype::Float32);
   const int sin = plain(plain(angles, elements, Dtype::Float32), elements, Dtype::Float32);
-  w.set_output(0, w.activation() == Dtype::Float32 ? cos : plain(cos, elements, w.activation()));
-  w.set_output(1, w.activation() == Dtype::Float32 ? sin : plain(sin, elements, w.activation()));
+  const bool is_wide = w.activation() == Dtype::Float32 || w.op().attributes.wide;
+  w.set_output(0, is_wide ? cos : plain(cos, elements, w.activation()));
+  w.set_output(1, is_wide ? sin : plain(sin, elements, w.activation()));
   w.last_kernel().holds = {sin, cos, angles, freqs, positions};
 }
 
@@ -63,11 +66,44 @@ int rotate_halves(KernelWriter& w, int x, int cos, int sin) {
   return y;
 }
 
+// The first `turned` numbers of each head are turned, and the others kept, of which there may be none.
+int rotate_part(KernelWriter& w, int x, const Shape& shape, std::int64_t turned, int cos, int sin) {
+  const std::int64_t heads = w.elements(x) / shape.back();
+  const int part = turned == shape.back() ? x : w.slice(x, heads * turned);
+  const int kept = w.slice(x, heads * (shape.back() - turned));
+  Shape narrow = shape;
+  narrow.back() = turned;
+  if (!w.slot(x).strides.empty()) w.lay(part, narrow, w.slot(x).strides);
+  const int y = rotate_halves(w, part, cos, sin);
+  return w.cat({y, kept}, {GradientOrder::Kind::Cut, {}, shape, 3});
+}
+
 // The same for [batch, heads, seq, dim]: x has another order, and so has y, but the gradient of a half is written to a
 // new contiguous tensor.
 int rotate_heads_first(KernelWriter& w, int x, const Shape& shape, int cos, int sin) {
-  const int y = rotate_halves(w, w.transpose(x, shape, 1, 2), cos, sin);
-  return w.transpose(y, {shape[0], shape[2], shape[1], shape[3]}, 1, 2);
+  const Shape heads_first = {shape[0], shape[2], shape[1], shape[3]};
+  const int turned = w.transpose(x, shape, 1, 2);
+  const int y = w.op().attributes.partial_rotary
+                    ? rotate_part(w, turned, heads_first, w.input_shape(2).back(), cos, sin)
+                    : rotate_halves(w, turned, cos, sin);
+  return w.transpose(y, heads_first, 1, 2);
+}
+
+// Tables of neighbors are halves of the usual ones with each number twice (GLM).
+int repeated_halves(KernelWriter& w, int table) {
+  const int y = w.make(w.elements(table), w.slot(table).dtype, false);
+  w.add(KernelKind::Elementwise, {{table, GradRule::None}}, {y});
+  return y;
+}
+
+// q and k in fp32 by tables in fp32, then cast back; the local variables live until both are.
+void rotate_wide(KernelWriter& w, int cos, int sin) {
+  std::array<int, 2> wide{};
+  for (int i = 0; i < 2; ++i) {
+    wide[i] = rotate_heads_first(w, w.seen_as(w.input(i), Dtype::Float32), w.input_shape(i), cos, sin);
+  }
+  for (int i = 0; i < 2; ++i) w.set_output(i, w.cast(wide[i], w.slot(w.input(i)).dtype));
+  w.last_kernel().holds = {wide[0], wide[1]};
 }
 
 // view_as_complex(x.float()) * freqs for q and k, then both are cast back: the local variables live until then.
@@ -91,10 +127,17 @@ void rotate_complex(KernelWriter& w, int q, int k, int table) {
 void write_rotary(KernelWriter& w) {
   const RotaryImplementation kind = w.context().implementations.rotary;
   if (kind == RotaryImplementation::Complex) return rotate_complex(w, w.input(0), w.input(1), w.input(2));
+  int cos = w.input(2);
+  int sin = w.input(3);
+  if (w.op().attributes.interleaved) {
+    cos = repeated_halves(w, cos);
+    sin = repeated_halves(w, sin);
+  }
+  if (size_of(w.slot(cos).dtype) > size_of(w.slot(w.input(0)).dtype)) return rotate_wide(w, cos, sin);
+  const bool seq_first = kind == RotaryImplementation::HalvesSeqFirst && !w.op().attributes.partial_rotary;
   for (int i = 0; i < 2; ++i) {
-    w.set_output(i, kind == RotaryImplementation::HalvesSeqFirst
-                        ? rotate_halves(w, w.input(i), w.input(2), w.input(3))
-                        : rotate_heads_first(w, w.input(i), w.input_shape(i), w.input(2), w.input(3)));
+    w.set_output(i, seq_first ? rotate_halves(w, w.input(i), cos, sin)
+                              : rotate_heads_first(w, w.input(i), w.input_shape(i), cos, sin));
   }
 }
 

@@ -59,15 +59,19 @@ TEST(HfConfig, UnsupportedKeysAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {config("llama", R"("hidden_act": "relu")"), R"("hidden_act" is the string "relu".)"},
       {config("llama", R"("rope_scaling": {"rope_type": "yarn", "factor": 4})"),
-       R"("rope_type" is the string "yarn".)"},
-      {config("llama", R"("rope_scaling": {"type": "linear", "factor": 4})"), R"("rope_type" is the string "linear".)"},
+       R"(A "yarn" scaling without "original_max_position_embeddings".)"},
+      {config("llama", R"("rope_scaling": {"type": "longrope", "factor": 4})"),
+       R"("rope_type" is the string "longrope".)"},
+      {config("llama", R"("rope_scaling": {"type": "linear", "factor": 4, "beta_fast": 32})"),
+       R"("beta_fast" belongs to no scaling that is read.)"},
+      {config("llama", R"("rope_parameters": {"full_attention": {"rope_type": "default"}})"),
+       R"("rope_parameters" has a table for each type of layer.)"},
       {config("llama", R"("rope_scaling": {"rope_type": "default", "mscale": 1})"),
        R"("mscale" belongs to no scaling that is read.)"},
       {config("llama", R"("rope_scaling": {}, "rope_parameters": {})"),
        R"("rope_scaling" and "rope_parameters" both set the scaling of the rotary table.)"},
       {config("llama", R"("partial_rotary_factor": 0.5)"), R"("partial_rotary_factor" is the number 0.5.)"},
       {config("llama", R"("quantization_config": {"bits": 4})"), R"("quantization_config" is an object.)"},
-      {config("llama", R"("auto_map": {"AutoModel": "m.M"})"), R"("auto_map" is an object.)"},
       {config("llama", R"("attn_implementation": "eager")"), R"("attn_implementation" is the string "eager".)"},
       {config("llama", R"("gradient_checkpointing": true)"), R"("gradient_checkpointing" is true.)"},
       {config("llama", R"("output_attentions": true)"), R"("output_attentions" is true.)"},
@@ -92,6 +96,13 @@ TEST(HfConfig, UnsupportedKeysAreRefusedByName) {
       {config("mixtral", R"("router_jitter_noise": 0.1)"), R"("router_jitter_noise" is the number 0.1.)"},
       {config("mixtral", R"("hidden_act": "gelu_pytorch_tanh")"), R"("hidden_act" is the string "gelu_pytorch_tanh".)"},
       {config("gemma2", R"("hidden_activation": "gelu")"), R"("hidden_activation" is the string "gelu".)"},
+      {config("gemma3_text", R"("use_bidirectional_attention": true)"), R"("use_bidirectional_attention" is true.)"},
+      {config("phi3", R"("pad_token_id": null, "resid_pdrop": 0.1)"), R"("resid_pdrop" is the number 0.1.)"},
+      {config("phi3", R"("pad_token_id": null, "partial_rotary_factor": 0.01)"),
+       "0 of the 96 numbers of a head would be turned."},
+      {config("smollm3", R"("pad_token_id": null, "no_rope_layers": [1])"),
+       R"("no_rope_layers" has 1 entries, and there are 2 layers.)"},
+      {config("glm4_moe", R"("num_experts_per_tok": 129)"), "A token is sent to 129 of 128 experts."},
       {config("gpt2", R"("activation_function": "gelu")"), R"("activation_function" is the string "gelu".)"},
       {config("gpt2", R"("add_cross_attention": true)"), R"("add_cross_attention" is true.)"},
       {config("gpt2", R"("scale_attn_weights": false)"), R"("scale_attn_weights" is false.)"},
@@ -130,10 +141,21 @@ TEST(HfConfig, UnknownArchitectureIsOneError) {
             Sentences{"There are no blocks for LlamaForSequenceClassification."});
   EXPECT_EQ(refused(config("bert", "")), Sentences{"A bert without a class in \"architectures\"."});
   const auto error = read(R"({"model_type": "resnet"})").error().front();
-  EXPECT_EQ(
-      error.hint,
-      "There are some for bert, gemma2, gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, t5, vit, whisper; "
-      "for another, capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
+  EXPECT_EQ(error.hint,
+            "There are some for bert, exaone4, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, granite, llama, "
+            "mistral, "
+            "mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, seed_oss, smollm3, t5, vit, whisper; for another, "
+            "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
+}
+
+TEST(HfConfig, CodeOfTheModelIsNoted) {
+  const auto notes = read(config("llama", R"("auto_map": {"AutoModel": "m.M"})"))->notes;
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(
+      notes[0].starts_with("config.json names code of the model's own (auto_map), which runs only with "
+                           "trust_remote_code=True; transformers' "
+                           "own class is planned."));
+  EXPECT_EQ(read(config("llama", R"("auto_map": {})"))->notes, Sentences{});
 }
 
 TEST(HfConfig, KeysThatTheClassIgnoresAreNoted) {

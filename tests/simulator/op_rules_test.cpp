@@ -55,6 +55,22 @@ BlockValue loss_with_head(BlockBuilder& b, BlockValue hidden, BlockValue labels,
                .parameters = {b.parameter_of("lm_head", "weight", {classes, b.size(hidden, -1)})}})[0];
 }
 
+BlockValue grouped_experts(BlockBuilder& b) {
+  const BlockValue tokens = b.reshape(b.input("x"), {8, 16});
+  b.declare("gate", "Router");
+  const auto routed = b.op({.kind = OpKind::Router,
+                            .inputs = {tokens},
+                            .parameters = {b.parameter_of("gate", "weight", {4, 16})},
+                            .attributes = {.num_experts = 4, .experts_per_token = 2, .sigmoid = true},
+                            .names = {"weights", "indices"}});
+  b.declare("experts", "Experts");
+  return b.op(
+      {.kind = OpKind::GroupedExperts,
+       .inputs = {tokens, routed[0], routed[1]},
+       .parameters = {b.parameter_of("experts", "both", {4, 64, 16}), b.parameter_of("experts", "down", {4, 16, 32})},
+       .attributes = {.num_experts = 4, .experts_per_token = 2}})[0];
+}
+
 // Each kind once, on x [2, 4, 16], an image [2, 4, 8, 8] or heads [2, 4, 2, 8].
 
 std::optional<BlockValue> layer(BlockBuilder& b, OpKind kind) {
@@ -87,6 +103,8 @@ std::optional<BlockValue> layer(BlockBuilder& b, OpKind kind) {
     case OpKind::Router:
     case OpKind::Experts:
       return experts(b);
+    case OpKind::GroupedExperts:
+      return grouped_experts(b);
     default:
       return std::nullopt;
   }

@@ -1,0 +1,115 @@
+#pragma once
+
+// Decoder-only models of one shape, "decoder_layer" and "moe_layer", as facts that a family fills in. For the files
+// that translate config.json of such families.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/formats/hf_models.h"
+#include "core/formats/hf_spec_text.h"
+
+namespace fsdp::hf_models {
+
+inline constexpr std::int64_t kMostExpertsOfLayer = 4096;
+inline constexpr double kWeightDecay = 0.1;
+
+/// Defaults of a family's configuration class for absent keys.
+struct Defaults {
+  std::string_view family;  ///< First word of its classes.
+  std::int64_t vocab_size = 32000;
+  std::int64_t hidden_size = 4096;
+  std::int64_t intermediate_size = 14336;
+  std::int64_t layers = 32;
+  std::int64_t heads = 32;
+  std::optional<std::int64_t> kv_heads;  ///< Defaults to the number of query heads.
+  std::optional<std::int64_t> head_dim;  ///< Defaults to the width over the heads.
+  std::int64_t positions = 32768;
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;
+  bool tied = false;
+  std::optional<std::int64_t> pad_token = {};
+  std::optional<double> partial_rotary = {};  ///< Share of a head that is turned. `nullopt`: all, and no key for it.
+  bool has_rotary_by_type = false;            ///< "rope_parameters" may have a table for each type of layer.
+};
+
+/// A rotary table.
+struct Rotary {
+  double theta = 10000;
+  std::string scaling;  ///< As the option "rope_scaling"; empty if there is none.
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  std::int64_t original_positions = 1;
+  double beta_fast = 32, beta_slow = 1, attention_factor = 1;
+  bool truncate = true;
+};
+
+struct Decoder {
+  std::string family;
+  std::int64_t vocab_size = 1, hidden_size = 1, intermediate_size = 1, layers = 1, heads = 1, kv_heads = 1;
+  std::int64_t head_dim = 1;
+  bool states_head_dim = false;
+  std::int64_t positions = 1;
+  double norm_eps = 1e-6;
+  double initial_std = kUsualInitialStd;
+  bool tied = false;
+  std::optional<std::int64_t> padding;
+  double attention_dropout = 0, residual_dropout = 0;
+  Rotary rotary = {};
+  std::optional<Rotary> local_rotary = {};  ///< For layers with a window (Gemma 3, OLMo 3).
+  bool has_rotary_by_type = false;
+  std::int64_t rotary_dim = 1;  ///< Numbers of a head that are turned.
+  // Settings of some families.
+  bool qkv_bias = false, output_bias = false, mlp_bias = false, qk_norm = false, is_gelu = false;
+  std::vector<std::int64_t> windows = {};  ///< For each layer; 0 means all tokens. Empty means 0 for all.
+  bool is_gemma = false;                   ///< Norms by 1 + weight, embeddings times the root of their width.
+  std::string norms = {};                  ///< As the option of "decoder_layer"; empty means before.
+  bool fused_qkv = false, fused_gate_up = false, qk_norm_of_all_heads = false;
+  bool wide_norms = false, wide_rotary = false;             ///< In fp32: OLMo.
+  bool cuts_heads = false, interleaved = false;             ///< Options "partial_rotary" and "interleaved_rotary".
+  std::vector<bool> rope = {};                              ///< For each layer. Empty means true for all.
+  std::string rotary_name = "rotary_emb", local_name = {};  ///< Modules of the tables.
+  bool scales = false;                                      ///< Granite: these factors are applied, also those of 1.
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  std::optional<double> attention_softcap = {}, logit_softcap = {};
+  double query_scalar = 0;
+  std::int64_t num_experts = 0, experts_per_token = 0, expert_size = 0;
+  bool norm_topk_prob = true;
+  bool is_mixtral = false;
+  bool stacked = false;         ///< As transformers 5 has its experts.
+  bool sigmoid_router = false;  ///< GLM-4.5.
+  std::int64_t groups = 1, topk_groups = 1, shared_size = 0;
+  double routed_scale = 1;
+  std::vector<bool> dense = {};  ///< For each layer: one MLP instead of experts.
+};
+
+/// The common keys of all families.
+Decoder read_decoder(HfConfigReader& config, const Defaults& defaults);
+
+/// The scaling of a rotary table, from an object that is not null, with the share of a head that is turned.
+void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& rotary, double& partial);
+
+/// The tables of full and of local attention: transformers 5 has one object for each type of layer, transformers 4
+/// "rope_scaling" of full attention, and `local_key` (which may be empty). REQUIRES: the windows are read.
+void read_rotaries_by_type(HfConfigReader& config, std::string_view local_key, double local_theta, Decoder& model);
+
+void read_activation(HfConfigReader& config, std::string_view key, std::string_view otherwise, Decoder& model);
+
+/// "layer_types": for each layer whether it looks back `window` tokens; `otherwise` if the key is absent.
+void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window, Decoder& model,
+                      bool (*otherwise)(std::int64_t layer, std::int64_t first), std::int64_t first);
+
+void slide_everywhere(std::optional<std::int64_t> window, Decoder& model);
+
+/// Reads the keys of experts. `count_key` is the number of them.
+void read_experts(HfConfigReader& config, std::string_view count_key, std::int64_t experts, std::int64_t per_token,
+                  Decoder& model);
+
+/// The model's spec.
+std::string spec_of_decoder(const Decoder& model, Target& target);
+
+}  // namespace fsdp::hf_models
