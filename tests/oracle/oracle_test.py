@@ -45,7 +45,8 @@ class AgainstRecordedFsdp2(unittest.TestCase):
 
     def test_models_of_transformers_have_known_differences(self) -> None:
         collectives = 0
-        for case, merges, recorded, known in goldens.read(FOLDER / "transformers.jsonl"):
+        recordings = goldens.read(FOLDER / "transformers.jsonl") + goldens.read(FOLDER / "folders.jsonl")
+        for case, merges, recorded, known in recordings:
             with self.subTest(case.name):
                 found = differences.compare(predict(PROGRAM, case, wants_model=False).result, recorded, merges)
                 self.assertEqual(found.exact, known, "\n" + "\n".join(found.lines))

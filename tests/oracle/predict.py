@@ -59,7 +59,7 @@ def predict(program: pathlib.Path, case: Case, wants_model: bool = True) -> Pred
         folder = pathlib.Path(name)
         spec_file, plan_file = folder / "spec.json", folder / "plan.json"
         spec_file.write_text(json.dumps(case.spec), encoding="utf-8")
-        of_model = {"name": case.spec["name"], "file": str(spec_file), "dimensions": case.dimensions,
+        of_model = {"name": case.spec.get("name", "model"), "file": str(spec_file), "dimensions": case.dimensions,
                     "frozen": case.frozen}
         plan_file.write_text(json.dumps({"format_version": "1.0", "model": of_model, **case.plan}), encoding="utf-8")
         report = answer(program, "simulate", plan_file, "--gpu", GPU, *_gpus(case.world_size), "--rank", str(case.rank),
@@ -85,6 +85,8 @@ def _rows(case: Case, report: dict[str, Any]) -> dict[str, Any]:
         "peaks": {name: phases[key]["live_peak_bytes"] for name, key in
                   (("initialization", "initialization"), ("1", "first_step"), ("2", "steady_step"))},
         "parts": {name: phases[key].get("live_peak_bytes_of", {}) for name, key in (("1", "first_step"), ("2", "steady_step"))},
+        "allocator": {"allocated": report["memory"]["allocated_peak_bytes"],
+                      "reserved": report["memory"]["reserved_peak_bytes"]},
         "peak": [report["memory"]["peak"]["phase"], _merge(report["memory"]["at_peak"])],
     }
 

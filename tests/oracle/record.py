@@ -21,11 +21,13 @@ class Machine:
 
     python: pathlib.Path  # With torch.
     stub: pathlib.Path  # The library of the stub GPU.
+    packages: pathlib.Path | None = None  # A folder of further packages.
 
     def run(self, requests: list[dict[str, Any]], *words: str) -> dict[str, dict[str, Any]]:
         """Answers by name, as workers.py writes them."""
         environment = {**os.environ, "LD_PRELOAD": str(self.stub), "OMP_NUM_THREADS": "1",
-                       "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+                       "PYTHONPATH": os.pathsep.join(map(str, filter(None, (ROOT / "python", self.packages)))),
+                       "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run([str(self.python), str(ROOT / "tests" / "oracle" / "workers.py"), *words],
                               input="".join(json.dumps(request) + "\n" for request in requests), text=True,
                               stdout=subprocess.PIPE, env=environment, timeout=LIMIT_SECONDS)
