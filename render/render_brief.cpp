@@ -260,6 +260,7 @@ class Brief {
       if (!lines.empty()) document.push_back(text::Entry{.label = label, .lines = std::move(lines)});
     };
     add_speed(document, report_);
+    add("job", {planner::job_of(report_.plan)});
     add("plan", {planner::sentence_of(report_.plan, context_.facts, context_.batch_origin)});
     if (context_.explains_units && explanation_.wrap) add_policy(document, *explanation_.wrap);
     add("peak", {peak_of(report_.memory, context_.explains, columns_, extent.peak_lines)});

@@ -116,10 +116,13 @@ std::string describe_numbers(const Plan& plan, const planner::ModelFacts& facts)
 
 std::vector<std::string> describe(const Plan& plan, const planner::ModelFacts& facts, const std::string& batch_origin) {
   const bool has_units = traits_of(plan).wraps_units;
-  std::vector<std::string> lines = {
-      planner::sentence_of(plan, facts, batch_origin), has_units ? planner::fsdp2_name(plan) : "",
-      has_units ? describe_units(plan) : "",           describe_sizes(plan),
-      describe_checkpointing(plan.checkpointing),      describe_numbers(plan, facts)};
+  std::vector<std::string> lines = {planner::job_of(plan),
+                                    planner::sentence_of(plan, facts, batch_origin),
+                                    has_units ? planner::fsdp2_name(plan) : "",
+                                    has_units ? describe_units(plan) : "",
+                                    describe_sizes(plan),
+                                    describe_checkpointing(plan.checkpointing),
+                                    describe_numbers(plan, facts)};
   std::erase(lines, "");
   return lines;
 }

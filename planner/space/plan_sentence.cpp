@@ -10,6 +10,8 @@
 #include "core/base/name_ranges.h"
 #include "core/frameworks/zero/zero_nvme.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/lora.h"
+#include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/framework_arguments.h"
@@ -282,6 +284,14 @@ std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
 
 }  // namespace
 
+std::string job_of(const Plan& plan) {
+  std::vector<std::string> parts;
+  if (plan.lora) parts.push_back(fsdp::sentence_of(*plan.lora));
+  const LossRow& loss = loss_row(plan.runtime.implementations.loss);
+  if (loss.kind != LossKind::PyTorch) parts.emplace_back(loss.title);
+  return fmt::format("{}", fmt::join(parts, " · "));
+}
+
 std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
   std::vector<std::string> parts = {sharding_of(plan, facts)};
   if (const std::string batch = batch_of(plan); !batch.empty()) {
@@ -299,7 +309,6 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
   if (plan.accumulation > 1 && !plan.sync_every_micro_batch && traits_of(plan).chooses_gradient_sync)
     parts.emplace_back("gradients reduced once a step");
   parts.push_back(precision_of(plan, facts));
-  if (plan.lora) parts.push_back(sentence_of(*plan.lora));
   parts.push_back(optimizer_of(plan));
   if (!plan.runtime.allocator_settings.empty()) parts.push_back(plan.runtime.allocator_settings);
   return fmt::format("{}", fmt::join(parts, ", "));

@@ -42,9 +42,13 @@ std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts);
 /// defaults.
 std::string ddp_arguments(const DdpOptions& ddp);
 
+/// "LoRA r=16 on all linear layers · Liger's fused linear cross entropy": how the job differs from PyTorch's plain
+/// training of all weights. Empty if it does not.
+std::string job_of(const Plan& plan);
+
 /// "FULL_SHARD (fully_shard per block, reshard_after_forward=True), batch 2 x 4 accumulation x 4 GPUs = 32 samples a
-/// step, from recipe sft, checkpoint 23 of 33 blocks, bf16, AdamW foreach". `batch_origin` ("from recipe sft") may be
-/// empty.
+/// step, from recipe sft, checkpoint 23 of 33 blocks, bf16, AdamW foreach", without what `job_of` says. `batch_origin`
+/// ("from recipe sft") may be empty.
 std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin);
 
 }  // namespace fsdp::planner
