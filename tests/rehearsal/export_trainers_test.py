@@ -231,6 +231,14 @@ class Trainers(ProgramInAFolder):
         self.assertIn('optim="adamw_torch_fused"', text)
         self.trained(text)
 
+    @unittest.skipIf(importlib.util.find_spec("torchao") is None, "torchao is not there")
+    def test_the_trainer_trains_with_8_bit_states(self) -> None:
+        text = self.exported("trainer", "--strategy", "FULL_SHARD", "--precision", "mixed", "--optimizer", "adamw_torch_8bit",
+                             "--activation-checkpointing", "none")
+        self.assertIn('optim="adamw_torch_8bit"', text)
+        # 4 MiB and two pages more than predicted, as in any script with torchao, and not in plan_runner_test.py.
+        self.trained(text, beside=(4 << 20) + 4096)
+
     @unittest.skipUnless(HAS_UNITS_OF_ENDS and importlib.util.find_spec("liger_kernel") is not None, "liger-kernel is not there")
     def test_the_trainer_runs_ligers_loss(self) -> None:
         """accelerate's unit of norm and head, of which Liger runs the norm alone."""
