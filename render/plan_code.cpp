@@ -24,6 +24,7 @@
 #include "planner/trainers/trainers.h"
 #include "render/kept_ops_code.h"
 #include "render/python_words.h"
+#include "render/trainer_notes.h"
 #include "text/source_text.h"
 
 namespace fsdp::render {
@@ -228,6 +229,9 @@ class CodeWriter {
       lines.back() += ';';
       lines.push_back(std::move(text));
     };
+    if (const Loss& loss = plan_.runtime.implementations.loss; loss != Loss{}) {
+      add(fmt::format("its loss is {}", words_of_loss(loss)));
+    }
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
       add(traits_.is_wrapper ? "with model.no_sync() around forward and backward of all but the last of them"
                              : "model.set_requires_gradient_sync(False) before all but the last of them");

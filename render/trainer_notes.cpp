@@ -104,6 +104,12 @@ std::string words_of_loading(const TrainerConfig& config) {
   return fmt::format("each process reads the whole model: {}", copies);
 }
 
+std::string words_of_loss(const Loss& loss) {
+  const LossRow& row = loss_row(loss);
+  const std::string_view key = row.trl.empty() ? row.hugging_face : row.trl;
+  return fmt::format("{} of {}{}", row.title, row.library, key.empty() ? std::string() : fmt::format(": {}", key));
+}
+
 std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   const bool is_of_accelerate = config.release.trainer == planner::Trainer::Accelerate ||
@@ -118,11 +124,10 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   if (!plan.frozen.empty()) {
     duties.emplace_back("frozen", fmt::format("requires_grad_(False) where {} matches", fmt::join(plan.frozen, ", ")));
   }
-  if (const Loss& loss = plan.runtime.implementations.loss; loss != Loss{}) {
-    const LossRow& row = loss_row(loss);
-    const std::string_view key = row.trl.empty() ? row.hugging_face : row.trl;
-    duties.emplace_back("loss", fmt::format("{} of {}{}", row.title, row.library,
-                                            key.empty() ? std::string() : fmt::format(": {}", key)));
+  // TrainingArguments have an argument for it.
+  const bool has_argument = config.release.trainer == planner::Trainer::Transformers;
+  if (const Loss& loss = plan.runtime.implementations.loss; loss != Loss{} && !has_argument) {
+    duties.emplace_back("loss", words_of_loss(loss));
   }
   if (plan.lora) duties.emplace_back("adapters", words_of_adapters(config));
   return duties;

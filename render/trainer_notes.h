@@ -25,6 +25,9 @@ std::vector<std::string> lines_of(const std::string& heading, const std::vector<
 /// (fsdp2_load_full_state_dict).
 bool loads_on_first_process(const TrainerConfig& config);
 
+/// "TRL's loss in chunks of trl 1.16.0: loss_type=\"nll\"": a loss, its library and its trainer's key.
+std::string words_of_loss(const Loss& loss);
+
 /// Duties about the model and the allocator: the dtype of parameters, frozen parameters, the device of
 /// construction.
 std::vector<Duty> duties_of_model(const TrainerConfig& config);

@@ -65,9 +65,9 @@ TEST(Losses, ThatTakeTheHeadAreRefusedWithoutOneOfTheirOwn) {
   const Model speech = model_with("qwen3_tts.json", kLiger);
   EXPECT_EQ(
       errors_of(plan_with(speech, kLiger), speech),
-      std::vector<std::string>{"/runtime/implementations/loss: Qwen3-TTS does not end with one linear head and its "
-                               "cross entropy, which Liger's fused linear cross entropy takes together. Write "
-                               "\"pytorch\", or leave it out."});
+      std::vector<std::string>{"/runtime/implementations/loss: Qwen3-TTS-12Hz-1.7B-Base does not end with one linear "
+                                     "head and its cross entropy, which Liger's fused linear cross entropy takes "
+                                     "together. Write \"pytorch\", or leave it out."});
 }
 
 TEST(Losses, ThatTakeTheHeadRunInTheRootsForward) {

@@ -238,6 +238,7 @@ TEST(OpRules, SaveTensorsOfKindsThatTheScheduleRecomputes) {
     settings.rules.implementations.rotary = static_cast<RotaryImplementation>(k / kNumRuledOpKinds);
     if (k >= kNumRuledOpKinds) settings.rules.implementations.attention = AttentionBackend::Eager;
     settings.rules.implementations.upcast_logits = k < kNumRuledOpKinds;
+    if (kind == OpKind::LinearCrossEntropy) settings.rules.implementations.loss = {.kind = LossKind::Liger};
     BlockBuilder b = builder_of_samples();
     b.output("y", sample_of(b, kind));
     b.output("pooled", op(b, OpKind::AdaptiveAvgPool2d, {b.input("image")}, {.length = 2}));
@@ -378,8 +379,8 @@ TEST(OpRules, LigerMakesAllGradientsInTheForward) {
   // Both gradients, a buffer of logits, an fp32 loss and a mask of each token.
   EXPECT_EQ(peak_of(trained.tape.forward), hidden + weight + logits + (4 + 1) * kTokens);
   EXPECT_EQ(trained.saved_bytes(), hidden + weight);
-  // The node hands its tensors on.
-  EXPECT_EQ(trained.tape.backward_peak, hidden + weight + 4 + 1 + 1);
+  // The node hands its tensors on, beside the loss and the comparison of its gradient with a one.
+  EXPECT_EQ(trained.tape.backward_peak, hidden + weight + 4 + (4 + 1 + 1));
   // The head of an adapter is frozen.
   const TapedBlock frozen = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, false, kTokens, kClasses);
   EXPECT_EQ(peak_of(frozen.tape.forward), hidden + logits + (4 + 1) * kTokens);
