@@ -148,6 +148,10 @@ void check_loss_with_head(const Plan& plan, const Model& model, Errors& errors) 
                       fmt::format("{} runs in the model's forward, and this plan's loss after it.", row.title),
                       "Plan with --flavor transformers."});
   }
+  if (plan.runtime.implementations.keep_logits || plan.runtime.implementations.float_logits) {
+    errors.push_back({std::string(kLossPlace), fmt::format("{} makes no logits to keep or to cast.", row.title),
+                      "Leave \"keep_logits\" and \"float_logits\" out."});
+  }
   if (traits.gathers_each_read || traits.zero_stage == 3) {
     errors.push_back({std::string(kLossPlace),
                       fmt::format("{} reads the head's weight outside of the head, which is not predicted under {}.",

@@ -78,6 +78,11 @@ TEST(Losses, ThatTakeTheHeadRunInTheRootsForward) {
       errors_of(plan, model),
       std::vector<std::string>{"/runtime/implementations/loss: Liger's fused linear cross entropy runs in the "
                                "model's forward, and this plan's loss after it. Plan with --flavor transformers."});
+  plan = plan_with(model, kLiger);
+  plan.runtime.implementations.keep_logits = true;
+  EXPECT_EQ(errors_of(plan, model),
+            std::vector<std::string>{"/runtime/implementations/loss: Liger's fused linear cross entropy makes no logits "
+                                     "to keep or to cast. Leave \"keep_logits\" and \"float_logits\" out."});
   // The root gathers no unit of the head alone; one with the norm has been gathered by it, and waits for the head.
   plan = plan_with(model, kLiger);
   plan.units = {{{"lm_head"}}, {{""}}};
