@@ -60,6 +60,8 @@ def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
     states = plan.optimizer.states
     trained = {plan.parameter_dtype or p.dtype for p in model.parameters if p.trainable}
     kind = plan.optimizer.kind
+    if states == "8bit":
+        return ["plan/optimizer/states: 8bit is a word of earlier plans. Write as_parameter, and adamw_8bit or adam_8bit for kind."]
     if kind not in OPTIMIZERS:
         return [f'plan/optimizer/kind: "{kind}" is not made here. {nearest(kind, set(OPTIMIZERS))}']
     if package := missing_package_of(kind):

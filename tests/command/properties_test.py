@@ -47,7 +47,7 @@ FIXED = ("--activation-checkpointing none", "--activation-checkpointing full", "
          "--offload no", "--offload yes", "--gradient-sync every", "--gradient-sync last", "--wrap-ends yes",
          "--wrap-ends no", "--strategy FULL_SHARD", "--strategy NO_SHARD", "--shard 1")
 WORK = ("--batch 1", "--batch 4", "--accumulate 4", "--global-batch 48", "--precision mixed", "--precision fp32",
-        "--optimizer sgd", "--optimizer-impl fused", "--optimizer-state-dtype 8bit", "--clip-grad-norm none",
+        "--optimizer sgd", "--optimizer-impl fused", "--optimizer-state-dtype bfloat16", "--clip-grad-norm none",
         "--alloc-conf expandable_segments:True", "--backward-prefetch 2")
 
 
