@@ -130,7 +130,6 @@ def _norms() -> list[OpCase]:
 
     return [
         _one("rms_norm", uses=("rms_norm",)), _one("rms_norm", "gemma", unit_offset=True, uses=("rms_norm",)),
-        _one("rms_norm", "olmo", wide_weight=True, uses=("rms_norm",)),
         _one("rms_norm", "heads", [2, 1024, 8, 64], uses=("rms_norm",)),
         _one("rms_norm", "many_rows", [4, 4096, 8, 128], uses=("rms_norm",)),
         _one("layer_norm", "bias"), _one("layer_norm", "plain", bias=False),
@@ -290,7 +289,7 @@ def _ends() -> list[OpCase]:
 
 
 def _decoder(name: str, kind: str = "attention", rows: Shape | None = None, uses: tuple[str, ...] = (),
-             plan: Values | None = None, layer: Values | None = None, table: Values | None = None) -> OpCase:
+             plan: Values | None = None, layer: Values | None = None) -> OpCase:
     """A language model of two layers."""
     rows = rows or [2, 256]
     family = {"family": layer["family"]} if layer and "family" in layer else {}
@@ -300,7 +299,7 @@ def _decoder(name: str, kind: str = "attention", rows: Shape | None = None, uses
     inputs = {"input_ids": tokens, "labels": tokens}
     return OpCase(kind, f"model_{name}", [], rows, None, inputs, [], uses, plan or {}, modules=[
         {"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": 1000, "hidden_size": 256},
-        {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": 64, **family, **(table or {})}, block,
+        {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": 64, **family}, block,
         {"name": "model.norm", "block": "rms_norm"}, {"name": "lm_head", "block": "lm_head", "vocab_size": 1000},
         {"name": "", "block": "cross_entropy", "shift": True}])
 
@@ -309,34 +308,13 @@ def _checkpointed(mode: str, **options: Any) -> Values:
     return {"activation_checkpointing": {"modules": [{"module": "model.layers.{0..1}", "mode": mode}], **options}}
 
 
-def _newer_decoders() -> list[OpCase]:
-    """Mixtures, and layers of 2024 and 2025."""
-    experts = {"block": "moe_layer", "family": "Mixtral", "num_experts": 8, "num_experts_per_tok": 2,
-               "moe_intermediate_size": 384, "naming": "mixtral"}
-    moe = _decoder("moe", "experts", layer=experts)
-    stacked = _decoder("moe_stacked", "grouped_experts", layer={**experts, "stacked": True, "naming": "qwen"})
-    wide = _decoder("moe_stacked_wide", "grouped_experts", layer={**experts, "stacked": True})
-    sigmoid = _decoder("moe_sigmoid", "grouped_experts",
-                       layer={**experts, "stacked": True, "naming": "qwen", "router": "sigmoid", "n_group": 2,
-                              "topk_group": 1, "shared_intermediate_size": 384})
-    for case in (moe, stacked, wide, sigmoid):
-        del case.modules[2]["intermediate_size"]  # The experts have their own.
-    return [
-        moe, stacked, wide, sigmoid,
-        _decoder("phi3", "rotary", uses=("attention",),
-                 layer={"fused_qkv": True, "fused_gate_up": True, "partial_rotary": True}),
-        _decoder("glm4", "rotary", uses=("attention",), table={"head_dim": 32},
-                 layer={"fused_gate_up": True, "partial_rotary": True, "interleaved_rotary": True, "norms": "around_glm"}),
-        _decoder("olmo2", "rotary", uses=("attention",), table={"wide": True},
-                 layer={"qk_norm_of_all_heads": True, "wide_weight": True, "norms": "after"}),
-        _decoder("smollm3", "rotary", uses=("attention",), layer={"per_layer": {"rope": [True, False]}}),
-        _decoder("window", uses=("attention", "repeat_kv"), table={"sliding_window": 64}, layer={"sliding_window": 64}),
-    ]
-
-
 def _models() -> list[OpCase]:
     tokens = {"shape": [2, 256], "dtype": "int64"}
     few = {"shape": [2, 64], "dtype": "int64"}
+    experts = {"block": "moe_layer", "family": "Mixtral", "num_experts": 8, "num_experts_per_tok": 2,
+               "moe_intermediate_size": 384, "naming": "mixtral"}
+    moe = _decoder("moe", "experts", layer=experts)
+    del moe.modules[2]["intermediate_size"]  # The experts have their own.
     return [
         _decoder("rotary", "rotary", uses=("rotary", "attention")), _decoder("table", "rotary_table", uses=("rotary",)),
         _decoder("decoder", uses=("attention",)), _decoder("decoder_one_row", rows=[1, 512], uses=("attention",)),
@@ -348,6 +326,7 @@ def _models() -> list[OpCase]:
         _decoder("checkpoint_to_the_end", plan=_checkpointed("full", early_stop=False)),
         _decoder("checkpoint_selective", plan=_checkpointed("selective"), uses=("rms_norm", "rotary")),
         _decoder("checkpoint_selective_repeats", plan=_checkpointed("selective"), uses=("attention", "repeat_kv")),
+        moe,
         OpCase("gelu", "model_gpt2", [], [2, 256], None, {"input_ids": tokens, "labels": tokens}, [], ("attention",),
                modules=[
             {"name": "transformer", "block": "gpt2_embeddings", "vocab_size": 1000, "max_positions": 256,
@@ -419,4 +398,4 @@ def _t5() -> list[Values]:
 
 
 def op_cases() -> list[OpCase]:
-    return [*_dense(), *_norms(), *_attentions(), *_elementwise(), *_shapes(), *_ends(), *_newer_decoders(), *_models()]
+    return [*_dense(), *_norms(), *_attentions(), *_elementwise(), *_shapes(), *_ends(), *_models()]

@@ -314,7 +314,8 @@ class OpsAllocateWhatPyTorchAllocates(unittest.TestCase):
 
     def test_every_kind_of_op_has_a_case(self) -> None:
         schema = json.loads((ROOT / "model_specs" / "schemas" / "model.schema.json").read_text(encoding="utf-8"))
-        names = [*schema["definitions"]["op"]["properties"]["op"]["enum"], "experts", "grouped_experts"]  # Only blocks make these.
+        # Only blocks make experts; those that are stacked are held to transformers' own layers (docs/oracle.md).
+        names = [*schema["definitions"]["op"]["properties"]["op"]["enum"], "experts"]
         self.assertGreater(len(names), 40)
         self.assertEqual(sorted(set(names) - {case.kind for case in op_cases()}), [])
 
