@@ -66,8 +66,8 @@ TEST(Losses, ThatTakeTheHeadAreRefusedWithoutOneOfTheirOwn) {
   EXPECT_EQ(
       errors_of(plan_with(speech, kLiger), speech),
       std::vector<std::string>{"/runtime/implementations/loss: Qwen3-TTS-12Hz-1.7B-Base does not end with one linear "
-                                     "head and its cross entropy, which Liger's fused linear cross entropy takes "
-                                     "together. Write \"pytorch\", or leave it out."});
+                               "head and its cross entropy, which Liger's fused linear cross entropy takes "
+                               "together. Write \"pytorch\", or leave it out."});
 }
 
 TEST(Losses, ThatTakeTheHeadRunInTheRootsForward) {
@@ -80,9 +80,10 @@ TEST(Losses, ThatTakeTheHeadRunInTheRootsForward) {
                                "model's forward, and this plan's loss after it. Plan with --flavor transformers."});
   plan = plan_with(model, kLiger);
   plan.runtime.implementations.keep_logits = true;
-  EXPECT_EQ(errors_of(plan, model),
-            std::vector<std::string>{"/runtime/implementations/loss: Liger's fused linear cross entropy makes no logits "
-                                     "to keep or to cast. Leave \"keep_logits\" and \"float_logits\" out."});
+  EXPECT_EQ(
+      errors_of(plan, model),
+      std::vector<std::string>{"/runtime/implementations/loss: Liger's fused linear cross entropy makes no logits "
+                               "to keep or to cast. Leave \"keep_logits\" and \"float_logits\" out."});
   // The root gathers no unit of the head alone; one with the norm has been gathered by it, and waits for the head.
   plan = plan_with(model, kLiger);
   plan.units = {{{"lm_head"}}, {{""}}};
