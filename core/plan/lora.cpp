@@ -15,7 +15,7 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kKeys = {"r", "alpha", "targets", "dropout"};
+constexpr std::array<std::string_view, 5> kKeys = {"r", "alpha", "targets", "dropout", "modules_to_save"};
 constexpr std::string_view kForm = "Write it as r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05, or just 16.";
 
 void read_key(std::string_view key, std::string_view value, std::string_view where, LoraOptions& lora, Errors& errors) {
@@ -23,9 +23,10 @@ void read_key(std::string_view key, std::string_view value, std::string_view whe
     errors.push_back(
         {std::string(where), fmt::format("\"{}={}\" is not {}.", key, value, allowed), std::string(kForm)});
   };
-  if (key == "targets") {
-    lora.targets.clear();
-    for (const std::string_view target : split(value, '+')) lora.targets.emplace_back(target);
+  if (key == "targets" || key == "modules_to_save") {
+    std::vector<std::string>& names = key == "targets" ? lora.targets : lora.modules_to_save;
+    names.clear();
+    for (const std::string_view name : split(value, '+')) names.emplace_back(name);
   } else if (key == "r") {
     const auto r = parse_integer(value);
     if (!r) return fail("a whole number");
@@ -44,6 +45,11 @@ bool has_number(std::string_view target) {
 
 }  // namespace
 
+bool is_named(std::string_view module, std::string_view target) {
+  if (!module.ends_with(target)) return false;
+  return module.size() == target.size() || module[module.size() - target.size() - 1] == '.';
+}
+
 bool targets_all(const LoraOptions& lora) {
   return lora.targets.size() == 1 && lora.targets.front() == kAllLinear;
 }
@@ -59,14 +65,16 @@ Errors check_lora(const LoraOptions& lora, std::string_view where) {
     fail(fmt::format("dropout is {}.", lora.dropout), "It is a probability below 1, such as 0.05.");
   }
   if (lora.targets.empty()) fail("There are no targets.", "Name linear layers, or write all-linear.");
-  for (const std::string& target : lora.targets) {
-    if (target.empty()) {
-      fail("A target has no name.", "Write targets=q_proj+v_proj.");
-    } else if (target == kAllLinear && lora.targets.size() > 1) {
-      fail("all-linear is one of several targets.", "Leave the others out.");
-    } else if (has_number(target)) {
-      fail(fmt::format("The target \"{}\" names one of several equal blocks.", target),
-           "Adapters are predicted in all blocks of a row: leave the number out.");
+  for (const std::vector<std::string>* names : {&lora.targets, &lora.modules_to_save}) {
+    for (const std::string& name : *names) {
+      if (name.empty()) {
+        fail("A target has no name.", "Write targets=q_proj+v_proj.");
+      } else if (name == kAllLinear && (names != &lora.targets || names->size() > 1)) {
+        fail("all-linear is one of several names.", "Write targets=all-linear alone.");
+      } else if (has_number(name)) {
+        fail(fmt::format("\"{}\" names one of several equal blocks.", name),
+             "Adapters are predicted in all blocks of a row: leave the number out.");
+      }
     }
   }
   return errors;
@@ -97,20 +105,28 @@ Result<LoraOptions> parse_lora(std::string_view text, std::string_view where) {
 }
 
 std::string to_text(const LoraOptions& lora) {
-  return fmt::format("r={},alpha={},targets={},dropout={}", lora.r, lora.alpha, fmt::join(lora.targets, "+"),
-                     lora.dropout);
+  std::string text = fmt::format("r={},alpha={},targets={},dropout={}", lora.r, lora.alpha,
+                                 fmt::join(lora.targets, "+"), lora.dropout);
+  if (!lora.modules_to_save.empty()) text += fmt::format(",modules_to_save={}", fmt::join(lora.modules_to_save, "+"));
+  return text;
 }
 
 std::string sentence_of(const LoraOptions& lora) {
   const std::vector<std::string_view> targets(lora.targets.begin(), lora.targets.end());
-  return fmt::format("LoRA r={} on {}", lora.r, targets_all(lora) ? "all linear layers" : join_names(targets));
+  std::string text =
+      fmt::format("LoRA r={} on {}", lora.r, targets_all(lora) ? "all linear layers" : join_names(targets));
+  const std::vector<std::string_view> saved(lora.modules_to_save.begin(), lora.modules_to_save.end());
+  return saved.empty() ? text : fmt::format("{}, {} trained", text, join_names(saved));
 }
 
 std::string python_of(const LoraOptions& lora) {
-  std::string targets = fmt::format("\"{}\"", kAllLinear);
-  if (!targets_all(lora)) targets = fmt::format("[\"{}\"]", fmt::join(lora.targets, "\", \""));
-  std::string text = fmt::format("LoraConfig(r={}, lora_alpha={}, target_modules={}", lora.r, lora.alpha, targets);
+  const auto list = [](const std::vector<std::string>& names) {
+    return fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
+  };
+  std::string text = fmt::format("LoraConfig(r={}, lora_alpha={}, target_modules={}", lora.r, lora.alpha,
+                                 targets_all(lora) ? fmt::format("\"{}\"", kAllLinear) : list(lora.targets));
   if (lora.dropout > 0) text += fmt::format(", lora_dropout={}", lora.dropout);
+  if (!lora.modules_to_save.empty()) text += fmt::format(", modules_to_save={}", list(lora.modules_to_save));
   return text + ")";
 }
 

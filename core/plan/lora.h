@@ -27,9 +27,14 @@ struct LoraOptions {
   double dropout = 0;  ///< On the input of A.
   /// Names of linear layers, or the last parts of their names. {"all-linear"}: all but the output head.
   std::vector<std::string> targets = {std::string(kAllLinear)};
+  /// Linear layers and embeddings that are trained whole: a trained copy beside the frozen original.
+  std::vector<std::string> modules_to_save = {};
 
   bool operator==(const LoraOptions&) const = default;
 };
+
+/// Whether a module has this name, or a name that ends with it after a dot.
+bool is_named(std::string_view module, std::string_view target);
 
 /// Whether the options mean all linear layers.
 bool targets_all(const LoraOptions& lora);
@@ -44,7 +49,7 @@ Errors check_lora(const LoraOptions& lora, std::string_view where);
 /// The text that parse_lora reads as these options.
 std::string to_text(const LoraOptions& lora);
 
-/// "LoRA r=16 on all linear layers", or "LoRA r=16 on q_proj and v_proj".
+/// "LoRA r=16 on all linear layers", or "LoRA r=16 on q_proj and v_proj, lm_head trained".
 std::string sentence_of(const LoraOptions& lora);
 
 /// "LoraConfig(r=16, lora_alpha=32, target_modules=\"all-linear\")": PEFT's arguments for these adapters.

@@ -24,6 +24,9 @@ void lora_fields(Fields& fields, LoraOptions& lora) {
                   "target_modules: linear layers, by the ends of their names; all-linear alone: all but the "
                   "output head.",
                   lora.targets);
+  fields.optional("modules_to_save",
+                  "Linear layers and embeddings that are trained whole: a trained copy beside the frozen original.",
+                  lora.modules_to_save);
   ObjectReader* object = fields.object();
   if (object == nullptr) return;
   for (const Error& error : check_lora(lora, {})) object->fail("targets", error.what, error.hint);
@@ -82,6 +85,7 @@ void write_model_members(JsonWriter& writer, const Plan& plan) {
   writer.member("alpha", plan.lora->alpha);
   writer.member("dropout", plan.lora->dropout);
   writer.member("targets", plan.lora->targets);
+  writer.member("modules_to_save", plan.lora->modules_to_save);
   writer.end_object();
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/base/nearest.h"
@@ -15,7 +16,7 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::string_view kBaseLayer = ".base_layer";
+constexpr std::array<std::string_view, 3> kInserted = {".base_layer", ".original_module", ".modules_to_save.default"};
 
 /// Where errors about adapters point.
 constexpr std::string_view kWhere = "--lora";
@@ -26,6 +27,9 @@ void FoundTargets::note(const BlockBuilder& builder) {
   const std::vector<bool>& found = builder.found_targets();
   found_.resize(std::max(found_.size(), found.size()), false);
   for (std::size_t i = 0; i < found.size(); ++i) found_[i] = found_[i] || found[i];
+  const std::vector<bool>& saved = builder.found_saved();
+  saved_.resize(std::max(saved_.size(), saved.size()), false);
+  for (std::size_t i = 0; i < saved.size(); ++i) saved_[i] = saved_[i] || saved[i];
   names_.insert(names_.end(), builder.linear_names().begin(), builder.linear_names().end());
 }
 
@@ -42,9 +46,16 @@ Errors FoundTargets::check(const LoraOptions& lora, const ModelSpec& spec) const
     errors.push_back({std::string(kWhere), fmt::format("{} has no linear layer \"{}\".", spec.name, lora.targets[i]),
                       suggest_name(lora.targets[i], last_parts)});
   }
+  for (std::size_t i = 0; i < lora.modules_to_save.size(); ++i) {
+    if (i < saved_.size() && saved_[i]) continue;
+    errors.push_back({std::string(kWhere),
+                      fmt::format("{} has no linear layer or embedding \"{}\".", spec.name, lora.modules_to_save[i]),
+                      "modules_to_save takes those, such as lm_head and embed_tokens."});
+  }
   const auto is_target = [&](std::string_view layer) {
-    return std::any_of(lora.targets.begin(), lora.targets.end(),
-                       [&](const std::string& target) { return layer == target || layer.ends_with("." + target); });
+    const auto names_it = [&](const std::string& target) { return is_named(layer, target); };
+    return std::any_of(lora.targets.begin(), lora.targets.end(), names_it) ||
+           std::any_of(lora.modules_to_save.begin(), lora.modules_to_save.end(), names_it);
   };
   for (const SpecTie& tie : spec.tied) {
     for (const std::string& name : {tie.alias, tie.kept}) {
@@ -58,7 +69,8 @@ Errors FoundTargets::check(const LoraOptions& lora, const ModelSpec& spec) const
 }
 
 bool is_of_adapter(std::string_view parameter) {
-  return parameter.find("lora_") != std::string_view::npos;
+  return parameter.find("lora_") != std::string_view::npos ||
+         parameter.find(".modules_to_save.") != std::string_view::npos;
 }
 
 void train_adapters_alone(Model& model) {
@@ -67,20 +79,20 @@ void train_adapters_alone(Model& model) {
 
 void start_adapters(Model& model) {
   for (Parameter& parameter : model.parameters) {
-    if (!is_of_adapter(parameter.name)) continue;
-    parameter.initial = {};
     if (parameter.name.find(".lora_A.") != std::string::npos) {
-      parameter.initial.std = 1 / std::sqrt(3 * static_cast<double>(parameter.shape.back()));
-    } else {
-      parameter.initial.distribution = Distribution::Constant;
+      parameter.initial = {.std = 1 / std::sqrt(3 * static_cast<double>(parameter.shape.back()))};
+    } else if (parameter.name.find(".lora_B.") != std::string::npos) {
+      parameter.initial = {.distribution = Distribution::Constant};
     }
   }
 }
 
 std::string name_before_adapters(std::string_view parameter) {
   std::string name(parameter);
-  const std::size_t inserted = name.find(kBaseLayer);
-  if (inserted != std::string::npos) name.erase(inserted, kBaseLayer.size());
+  for (const std::string_view inserted : kInserted) {
+    const std::size_t at = name.find(inserted);
+    if (at != std::string::npos) name.erase(at, inserted.size());
+  }
   return name;
 }
 

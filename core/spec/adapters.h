@@ -24,10 +24,12 @@ class FoundTargets {
 
  private:
   std::vector<bool> found_;
+  std::vector<bool> saved_;
   std::vector<std::string> names_;
 };
 
-/// Whether a parameter belongs to adapters, by PEFT's own rule: a part of its name begins with "lora_".
+/// Whether a parameter belongs to adapters, by PEFT's own rule: a part of its name begins with "lora_", or it belongs
+/// to a trained copy of a module.
 bool is_of_adapter(std::string_view parameter);
 
 /// Freezes everything but the adapters.

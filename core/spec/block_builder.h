@@ -130,6 +130,10 @@ class BlockBuilder {
   bool is_adapted(std::string_view module, bool is_output_head = false);
   /// Fails if they name this layer, which PEFT would adapt in another way than a linear one.
   void refuse_adapters(std::string_view module, std::string_view layer);
+  /// Whether the layer is trained whole, as a copy beside the frozen original. Notes it as found.
+  bool is_saved(std::string_view module);
+  /// [num modules_to_save] Those that this block has. Empty without adapters.
+  const std::vector<bool>& found_saved() const { return found_saved_; }
   /// [num targets] Those that a layer of this block has. Empty without adapters.
   const std::vector<bool>& found_targets() const { return found_targets_; }
   /// The names that adapters could target, relative to the block.
@@ -308,6 +312,11 @@ class BlockBuilder {
                           const LinearOptions& options);
   BlockValue adapted_linear(std::string_view module, BlockValue x, std::int64_t out_features,
                             const LinearOptions& options);
+  BlockValue plain_embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings, std::int64_t width,
+                             const EmbeddingOptions& options);
+  std::string adapted_name(std::string_view module) const;
+  /// The two parts of the scope's module.
+  void declare_saved(std::string_view class_name);
   BlockValue unary(OpKind kind, BlockValue x, const OpAttributes& attributes = {});
   BlockValue binary(OpKind kind, BlockValue a, BlockValue b);
   BlockValue norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width, const NormOptions& options,
@@ -328,6 +337,7 @@ class BlockBuilder {
   const LoraOptions* lora_ = nullptr;
   std::string block_name_;
   std::vector<bool> found_targets_;
+  std::vector<bool> found_saved_;
   std::vector<std::string> linear_names_;
 };
 

@@ -13,13 +13,17 @@
 //   result = result + lora_B(lora_A(dropout(x))) * scaling
 //   return result.to(its dtype before)
 //
+// A module of modules_to_save is a ModulesToSaveWrapper: original_module, frozen, which never runs, and its trained
+// copy, modules_to_save.default.
+//
 // Both casts return their input if param_dtype or the plan's parameter_dtype gives all weights one dtype, as a plan
 // does.
 //
-// Sources: peft/tuners/lora/layer.py (LoraLayer.__init__ and update_layer: the order of registration; Linear.forward),
-// peft/tuners/tuners_utils.py (check_target_module_exists, _maybe_include_all_linear_layers), PEFT 0.21.2.
-// Not modeled: adapters of embeddings, convolutions, experts and torch.nn.MultiheadAttention, several adapters, DoRA,
-// rsLoRA's other scaling (its memory is the same), layers_to_transform.
+// Sources: peft/utils/other.py (ModulesToSaveWrapper), peft/tuners/lora/layer.py (LoraLayer.__init__ and update_layer:
+// the order of registration; Linear.forward), peft/tuners/tuners_utils.py (check_target_module_exists,
+// _maybe_include_all_linear_layers), PEFT 0.21.2. Not modeled: adapters of embeddings, convolutions, experts and
+// torch.nn.MultiheadAttention, several adapters, DoRA, rsLoRA's other scaling (its memory is the same),
+// layers_to_transform.
 
 #include <fmt/format.h>
 
@@ -29,25 +33,38 @@
 
 namespace fsdp {
 
-namespace {
-
-bool is_named(std::string_view name, std::string_view target) {
-  if (!name.ends_with(target)) return false;
-  return name.size() == target.size() || name[name.size() - target.size() - 1] == '.';
-}
-
-}  // namespace
-
 void BlockBuilder::adapt(const LoraOptions& lora, std::string block_name) {
   lora_ = &lora;
   block_name_ = std::move(block_name);
   found_targets_.assign(lora.targets.size(), false);
+  found_saved_.assign(lora.modules_to_save.size(), false);
+}
+
+std::string BlockBuilder::adapted_name(std::string_view module) const {
+  const std::string below = full_name(module);
+  return below.empty() || block_name_.empty() ? block_name_ + below : block_name_ + "." + below;
+}
+
+bool BlockBuilder::is_saved(std::string_view module) {
+  if (lora_ == nullptr) return false;
+  const std::string name = adapted_name(module);
+  bool found = false;
+  for (std::size_t i = 0; i < lora_->modules_to_save.size(); ++i) {
+    if (!is_named(name, lora_->modules_to_save[i])) continue;
+    found_saved_[i] = true;
+    found = true;
+  }
+  return found;
+}
+
+void BlockBuilder::declare_saved(std::string_view class_name) {
+  declare("original_module", class_name, false);
+  declare("modules_to_save", "ModuleDict");
 }
 
 bool BlockBuilder::is_adapted(std::string_view module, bool is_output_head) {
   if (lora_ == nullptr) return false;
-  const std::string below = full_name(module);
-  const std::string name = below.empty() || block_name_.empty() ? block_name_ + below : block_name_ + "." + below;
+  const std::string name = adapted_name(module);
   if (std::find(linear_names_.begin(), linear_names_.end(), name) == linear_names_.end()) linear_names_.push_back(name);
   if (targets_all(*lora_)) {
     if (!is_output_head) found_targets_.front() = true;

@@ -18,6 +18,15 @@ constexpr double kNormEps = 1e-5;
 
 BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int64_t out_features,
                                 const LinearOptions& options) {
+  if (is_saved(module)) {
+    const auto scope = enter(module, "ModulesToSaveWrapper");
+    declare_saved(options.class_name);
+    const std::int64_t in = size(x, -1);
+    parameter_of("original_module", options.weight_name,
+                 options.transposed_weight ? Shape{in, out_features} : Shape{out_features, in});
+    if (options.bias) parameter_of("original_module", options.bias_name, {out_features});
+    return plain_linear("modules_to_save.default", x, out_features, options);
+  }
   if (lora_ == nullptr || !is_adapted(module, options.is_output_head)) {
     return plain_linear(module, x, out_features, options);
   }
@@ -40,6 +49,15 @@ BlockValue BlockBuilder::plain_linear(std::string_view module, BlockValue x, std
 
 BlockValue BlockBuilder::embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings,
                                    std::int64_t width, const EmbeddingOptions& options) {
+  if (!is_saved(module)) return plain_embedding(module, ids, num_embeddings, width, options);
+  const auto scope = enter(module, "ModulesToSaveWrapper");
+  declare_saved(options.class_name);
+  parameter_of("original_module", "weight", {num_embeddings, width});
+  return plain_embedding("modules_to_save.default", ids, num_embeddings, width, options);
+}
+
+BlockValue BlockBuilder::plain_embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings,
+                                         std::int64_t width, const EmbeddingOptions& options) {
   if (options.padding_idx >= num_embeddings) {
     fail(fmt::format("padding_idx {} is out of range for {} rows.", options.padding_idx, num_embeddings));
   }

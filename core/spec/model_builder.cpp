@@ -304,8 +304,8 @@ void Builder::add_fused_head(const SpecEntry& head, const SpecEntry& loss) {
   const std::string& name = head.spec->name;
   if (workload_.lora) {
     builder.adapt(*workload_.lora, "");
-    if (builder.is_adapted(name, true)) {
-      builder.fail("The loss reads the head's weight, and adapters of the head would not run.",
+    if (builder.is_saved(name) || builder.is_adapted(name, true)) {
+      builder.fail("The loss reads the head's weight, and adapters or a copy of the head would not run.",
                    "Name other targets, or plan with --loss pytorch.");
     }
     adapters_.note(builder);

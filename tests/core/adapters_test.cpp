@@ -42,12 +42,13 @@ TEST(Adapters, TextIsReadAsItIsWritten) {
 }
 
 TEST(Adapters, MistakesInTheTextAreNamed) {
-  EXPECT_EQ(mistake_in("rank=16"), "--lora: Unknown key \"rank\". Known are r, alpha, targets and dropout.");
+  EXPECT_EQ(mistake_in("rank=16"),
+            "--lora: Unknown key \"rank\". Known are r, alpha, targets, dropout and modules_to_save.");
   EXPECT_EQ(mistake_in("alhpa=16"), "--lora: Unknown key \"alhpa\". Did you mean \"alpha\"?");
   EXPECT_EQ(mistake_in("0"), "--lora: The rank r is 0. It is at least 1.");
   EXPECT_EQ(mistake_in("r=8,dropout=1"), "--lora: dropout is 1. It is a probability below 1, such as 0.05.");
   EXPECT_EQ(mistake_in("r=8,targets=layers.3.q_proj"),
-            "--lora: The target \"layers.3.q_proj\" names one of several equal blocks. Adapters are predicted in all "
+            "--lora: \"layers.3.q_proj\" names one of several equal blocks. Adapters are predicted in all "
             "blocks of a "
             "row: leave the number out.");
   EXPECT_EQ(parse_lora("r=x,alpha=y", "--lora").error().size(), 2U);
@@ -80,6 +81,20 @@ TEST(Adapters, StandBehindTheirLayerAsPeftRegistersThem) {
 TEST(Adapters, LeaveTheHeadOutUnlessItIsNamed) {
   EXPECT_EQ(num_trainable_parameters(adapted_model("llama3_1_8b.json", "r=1,targets=lm_head")), 4096 + 128'256);
   EXPECT_EQ(find_parameter(adapted_model("llama3_1_8b.json", "1"), "lm_head.base_layer.weight"), nullptr);
+}
+
+// A frozen original and a trained copy each: 128256 x 4096.
+TEST(Adapters, ModulesToSaveAreTrainedBesideTheirOriginals) {
+  const Model model = adapted_model("llama3_1_8b.json", "r=16,modules_to_save=lm_head+embed_tokens");
+  constexpr std::int64_t kTable = std::int64_t{128'256} * 4096;
+  EXPECT_EQ(num_trainable_parameters(model), 41'943'040 + 2 * kTable);
+  EXPECT_EQ(num_parameters(model), 8'030'261'248 + 41'943'040 + 2 * kTable);
+  EXPECT_FALSE(find_parameter(model, "lm_head.original_module.weight")->trainable);
+  EXPECT_TRUE(find_parameter(model, "model.embed_tokens.modules_to_save.default.weight")->receives_gradient);
+  EXPECT_NE(refused_adapters("llama3_1_8b.json", "r=16,modules_to_save=norm").find("no linear layer or embedding"),
+            std::string::npos);
+  EXPECT_NE(refused_adapters("llama3_2_1b.json", "r=16,modules_to_save=embed_tokens").find("is tied"),
+            std::string::npos);
 }
 
 // Patterns of the user apply after PEFT's.

@@ -105,6 +105,8 @@ CASES = [
     Case("qwen3_mixed", "qwen3", 2, "r=16,dropout=0.1", {"r": 16, "lora_dropout": 0.1, **ALL}),
     Case("qwen3_bf16_checkpoint", "qwen3", 4, "r=32", {"r": 32, **ALL}, precision="bf16", checkpoint=True, batch=1, seq=1024),
     Case("qwen2_biases", "qwen2", 4, "r=16,dropout=0.05", {"r": 16, "lora_dropout": 0.05, **ALL}),
+    Case("modules_to_save", "llama", 4, "r=16,modules_to_save=lm_head+embed_tokens",
+         {"r": 16, "modules_to_save": ["lm_head", "embed_tokens"], **ALL}),
     Case("tiny_dropout_checkpoint", "tiny", 4, "r=8,dropout=0.05", {"r": 8, "lora_dropout": 0.05, **ALL}, checkpoint=True),
     Case("full_bf16", "llama", 4, "", {}, precision="bf16"),
     Case("one_gpu", "llama", 1, "r=16", {"r": 16, **ALL}),

@@ -20,6 +20,11 @@ model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
 is_mixed = CHOICES["precision"] == "mixed"
 if CHOICES.get("lora"):
     model = get_peft_model(model, LoraConfig(**CHOICES["lora"]), autocast_adapter_dtype=is_mixed)
+if is_mixed:  # PEFT leaves copies of whole modules as they are, and accelerate converts what is trained.
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.float32)
+    del parameter  # It would keep one of them whole.
 if CHOICES["checkpoint"]:
     model.gradient_checkpointing_enable({"use_reentrant": False})
 policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if is_mixed else MixedPrecisionPolicy()
