@@ -135,7 +135,7 @@ struct Gpu {
 /// Memory of each GPU that other programs take, such as an inference engine beside the trainer.
 struct Reserve {
   Bytes bytes;       ///< Counts if `share` is 0.
-  double share = 0;  ///< Of the memory that a process may allocate, as vLLM's gpu_memory_utilization.
+  double share = 0;  ///< A fraction of what a process may allocate, as vLLM's gpu_memory_utilization.
 
   bool operator==(const Reserve&) const = default;
 };

@@ -23,7 +23,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr double kLeastKept = 0.05;  // Of the device's peak.
+constexpr double kLeastKept = 0.05;  // A fraction of the device's peak.
 
 Bytes accumulated_of(const Layout& layout) {
   Bytes sum;
