@@ -242,9 +242,16 @@ std::string fish_completions() {
   return text;
 }
 
-/// "a, b or c" for "a|b|c".
-std::string listed(std::string_view choices) {
+/// Choices that a short help names of an option with more than twice as many.
+constexpr std::size_t kMostNamed = 3;
+
+/// "a, b or c" for "a|b|c"; in a short help, the first of many.
+std::string listed(std::string_view choices, bool all) {
   const std::vector<std::string_view> parts = split(choices, '|');
+  if (!all && parts.size() > 2 * kMostNamed) {
+    return fmt::format("{} or {} others", fmt::join(parts.begin(), parts.begin() + kMostNamed, ", "),
+                       parts.size() - kMostNamed);
+  }
   std::string text(parts.front());
   for (std::size_t i = 1; i < parts.size(); ++i) {
     text += fmt::format("{}{}", i + 1 < parts.size() ? ", " : " or ", parts[i]);
@@ -265,13 +272,13 @@ bool says(std::string_view sentence, std::string_view word) {
 }
 
 /// The help of an option, with its choices unless the sentence or the value names them all.
-std::string help_of(const OptionInfo& info, const OptionWords& said) {
+std::string help_of(const OptionInfo& info, const OptionWords& said, bool all) {
   const bool is_own_sentence = said.help.data() == info.help.data();
   const std::vector<std::string_view> choices = split(info.choices, '|');
   const bool says_all =
       std::all_of(choices.begin(), choices.end(), [&](std::string_view choice) { return says(said.help, choice); });
   const bool needs_choices = is_own_sentence && choices.size() > 1 && info.choices != info.value && !says_all;
-  return needs_choices ? fmt::format("{}: {}", said.help, listed(info.choices)) : std::string(said.help);
+  return needs_choices ? fmt::format("{}: {}", said.help, listed(info.choices, all)) : std::string(said.help);
 }
 
 /// The options of a command's short help, the model's first.
@@ -304,7 +311,8 @@ std::string options_of(const CommandInfo& asked, bool all) {
     for (const OptionInfo& info : options()) {
       const OptionWords said = option_words(info, asked.command);
       if (!info.commands.has(asked.command) || said.group != group || (!all && !is_everyday(info))) continue;
-      rows += row(spaced(info.names) + (info.value.empty() ? "" : " " + std::string(info.value)), help_of(info, said));
+      rows +=
+          row(spaced(info.names) + (info.value.empty() ? "" : " " + std::string(info.value)), help_of(info, said, all));
     }
     if (!rows.empty()) text += fmt::format("\n{}:\n{}", group, rows);
   }

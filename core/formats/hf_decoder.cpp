@@ -118,7 +118,8 @@ void read_rotary(HfConfigReader& config, Decoder& model, const Defaults& default
     config.fail("partial_rotary_factor", fmt::format("\"partial_rotary_factor\" is the number {}.", partial),
                 "It is 1 here.");
   const auto turned = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * partial);
-  if (partial > 1 || turned < 2 || turned % 2 != 0) {
+  const bool is_cut = partial != 1 && defaults.partial_rotary;
+  if (is_cut && (partial > 1 || turned < 2 || turned % 2 != 0)) {
     config.fail("partial_rotary_factor",
                 fmt::format("{} of the {} numbers of a head would be turned.", turned, model.head_dim),
                 "They are an even number.");

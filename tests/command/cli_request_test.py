@@ -20,7 +20,8 @@ def check_names_of_other_programs(tester):
     machines = "--gpus 4 --mem 16G"
     for words, said in ((f"mlp {machines} --gradient-checkpointing", "Write --activation-checkpointing full"),
                         (f"mlp {machines} --gradient_checkpointing", "Write --activation-checkpointing full"),
-                        (f"mlp {machines} --lora 16", "llama-70b-qlora.md"),
+                        (f"mlp {machines} --qlora", "llama-70b-qlora.md"),
+                        (f"mlp {machines} --lora-rank 16", "Write --lora 16"),
                         (f"mlp {machines} --float8", "8-bit floats are not modeled"),
                         (f"mlp {machines} --precision fp8", "8-bit floats are not modeled"),
                         (f"mlp {machines} --optimizer adamw8bit", "Write adamw_8bit."),

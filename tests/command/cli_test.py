@@ -276,7 +276,7 @@ def test_old_spellings_are_read_with_a_note(tester):
     code, _, err = tester.run("simulate both.json")
     tester.check(code == 2 and "flavour" in err, f"A key stands twice, in two spellings: {err}")
     for old, now, value in (("--flavour", "--flavor", "torchtitan"), ("--cross-entropy", "--loss", "flash_attn"),
-                            ("--states", "--optimizer-state-dtype", "8bit"),
+                            ("--states", "--optimizer-state-dtype", "bfloat16"),
                             ("--clip", "--clip-grad-norm", "none"), ("--checkpoint", "--activation-checkpointing", "full")):
         for words in (f"simulate plan.json {old} {value} --json", f"simulate plan.json {old}={value} --json"):
             found, wanted = tester.run(words), tester.run(words.replace(old, now))

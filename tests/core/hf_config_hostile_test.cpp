@@ -102,7 +102,7 @@ TEST(HfConfig, UnsupportedKeysAreRefusedByName) {
        "0 of the 96 numbers of a head would be turned."},
       {config("smollm3", R"("pad_token_id": null, "no_rope_layers": [1])"),
        R"("no_rope_layers" has 1 entries, and there are 2 layers.)"},
-      {config("glm4_moe", R"("num_experts_per_tok": 129)"), "A token is sent to 129 of 128 experts."},
+      {config("glm4_moe", R"("head_dim": 128, "num_experts_per_tok": 129)"), "A token is sent to 129 of 128 experts."},
       {config("gpt2", R"("activation_function": "gelu")"), R"("activation_function" is the string "gelu".)"},
       {config("gpt2", R"("add_cross_attention": true)"), R"("add_cross_attention" is true.)"},
       {config("gpt2", R"("scale_attn_weights": false)"), R"("scale_attn_weights" is false.)"},

@@ -133,7 +133,7 @@ TEST(Explain, LossWithoutLogitCopiesIsOfferedIfItSaves) {
   Question small(Bytes(8LL << 30));
   small.spec = small_transformer({.layers = 6, .hidden = 512, .vocabulary = 64, .batch = 8, .sequence = 512});
   small.space.base = *base_plan(small.spec, small.workload);
-  EXPECT_EQ(find(small.answer(), "--loss"), nullptr) << "Less than a percent.";
+  EXPECT_EQ(find(small.answer(), "--loss flash_attn"), nullptr) << "Less than a percent.";
 }
 
 TEST(Explain, OfferOfFsdp2ForZeroMatchesItsOptions) {
