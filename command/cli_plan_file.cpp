@@ -19,6 +19,7 @@
 #include "core/plan/torch_version.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/space.h"
+#include "planner/space/wrapping.h"
 #include "text/figures.h"
 
 namespace fsdp::command {
@@ -61,6 +62,7 @@ void apply_what_if(const CommandLine& line, runs::Given& given, Errors& errors) 
   apply_implementations(plan.runtime.implementations, given.workload);
   if (auto model = OptionReader(line, errors).keep(build_model(given.spec, given.workload))) {
     given.model = std::move(*model);
+    if (choices.loss) planner::leave_to_root_what_never_runs(plan, given.model);
   }
   if (choices.cpu_offload) planner::apply_offload(plan, *choices.cpu_offload);
   if (choices.gradient_sync) plan.sync_every_micro_batch = *choices.gradient_sync == planner::GradientSync::Every;

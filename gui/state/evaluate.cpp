@@ -15,6 +15,7 @@
 #include "planner/request/plan_machines.h"
 #include "planner/search/plain_plan.h"
 #include "planner/space/batches.h"
+#include "planner/space/wrapping.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::gui {
@@ -107,6 +108,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   kept.workload = with_own_batch(std::move(kept.workload), kept.plan, kept.spec);
   apply_implementations(kept.plan.runtime.implementations, kept.workload);
   FSDP_TRY(kept.model, build_model(kept.spec, kept.workload));
+  if (choices.loss) planner::leave_to_root_what_never_runs(kept.plan, kept.model);
   if (choices.batch && !choices.accumulation && !planner::has_batch_norm(kept.model)) {
     if (const Dimension* own = find_dimension(inputs.kept->plan.dimensions, planner::kBatchDimension)) {
       const std::int64_t samples = static_cast<std::int64_t>(own->value) * inputs.kept->plan.accumulation;

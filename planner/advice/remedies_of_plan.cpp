@@ -99,17 +99,6 @@ std::string loss_and_key(const LossRow& row) {
   return key.empty() ? std::string(row.title) : fmt::format("{} ({})", row.title, key);
 }
 
-/// Without units of modules that never run, such as a head that the loss reads: the root holds what they held.
-void leave_to_root_what_never_runs(Plan& plan, const Model& model) {
-  const auto never_runs = [&](const std::string& name) {
-    return std::any_of(model.modules.begin(), model.modules.end(),
-                       [&](const Module& module) { return module.name == name && !module.called; });
-  };
-  std::erase_if(plan.units, [&](const Unit& unit) {
-    return !is_root(unit) && std::all_of(unit.modules.begin(), unit.modules.end(), never_runs);
-  });
-}
-
 /// Losses that make fewer tensors as large as the logits, or none.
 void try_losses(RemedyList& list) {
   const RemedyRequest& request = list.request();

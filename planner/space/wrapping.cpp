@@ -436,4 +436,14 @@ Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std:
   return wrapping_of_modules(model, chosen);
 }
 
+void leave_to_root_what_never_runs(Plan& plan, const Model& model) {
+  const auto never_runs = [&](const std::string& name) {
+    return std::any_of(model.modules.begin(), model.modules.end(),
+                       [&](const Module& module) { return module.name == name && !module.called; });
+  };
+  std::erase_if(plan.units, [&](const Unit& unit) {
+    return !is_root(unit) && std::all_of(unit.modules.begin(), unit.modules.end(), never_runs);
+  });
+}
+
 }  // namespace fsdp::planner

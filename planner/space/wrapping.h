@@ -81,4 +81,7 @@ Wrapping wrapping_of_modules(const Model& model, const std::vector<bool>& chosen
 /// Exactly the modules that match. Errors: a pattern matches no module that can be a unit.
 Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std::string>& patterns);
 
+/// Leaves units of modules that never run, such as a head that the loss reads, to the root.
+void leave_to_root_what_never_runs(Plan& plan, const Model& model);
+
 }  // namespace fsdp::planner
