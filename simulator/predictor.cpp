@@ -167,7 +167,7 @@ struct Predictor::Impl {
   }
 
   Result<void> fill_in(PreparedPlan& prepared, Detail detail, Bytes enough, Bytes too_large, Outcome& outcome) {
-    const Bytes inputs = checkpointed_inputs(*prepared.index, prepared.plan);
+    const Bytes inputs = checkpointed_inputs(prepared.tapes);
     if (const auto host = host_memory(cluster, prepared.plan, prepared.layout, inputs)) {
       outcome.host_missing = host->missing();
     }

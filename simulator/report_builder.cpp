@@ -168,7 +168,7 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools
   memory.device_terms.push_back({"reserved by PyTorch's allocator", memory.peaks.reserved, Provenance::Derived,
                                  "the caching allocator's rules of torch " + prepared.plan.runtime.version});
   for (const DeviceTerm& term : prediction.outside) memory.device_terms.push_back(term);
-  const Bytes inputs = checkpointed_inputs(*prepared.index, prepared.plan);
+  const Bytes inputs = checkpointed_inputs(prepared.tapes);
   memory.host_pinned = pinned_memory(prepared.plan, prepared.layout) + inputs;
   memory.host = host_memory(*prepared.cluster, prepared.plan, prepared.layout, inputs);
   memory.drive = drive_report(*prepared.cluster, prepared.plan, prepared.layout, prepared.schedule);

@@ -40,13 +40,12 @@ constexpr Defaults kOlmo2 = {.family = "Olmo2",
                              .positions = 2048,
                              .norm_eps = 1e-5,
                              .pad_token = 1};
-constexpr Defaults kOlmo3 = {.family = "Olmo3",
-                             .vocab_size = 50304,
-                             .intermediate_size = 11008,
-                             .positions = 2048,
-                             .norm_eps = 1e-5,
-                             .pad_token = 1,
-                             .has_rotary_by_type = true};
+constexpr Defaults kOlmo3 = [] {
+  Defaults defaults = kOlmo2;
+  defaults.family = "Olmo3";
+  defaults.has_rotary_by_type = true;
+  return defaults;
+}();
 constexpr Defaults kGemma3 = {.family = "Gemma3",
                               .vocab_size = 262208,
                               .hidden_size = 2304,
@@ -70,16 +69,11 @@ constexpr Defaults kGlm = {.family = "Glm",
                            .norm_eps = 1.5625e-07,
                            .pad_token = 151329,
                            .partial_rotary = 0.5};
-constexpr Defaults kGlm4 = {.family = "Glm4",
-                            .vocab_size = 151552,
-                            .intermediate_size = 13696,
-                            .layers = 40,
-                            .kv_heads = 2,
-                            .head_dim = 128,
-                            .positions = 131072,
-                            .norm_eps = 1.5625e-07,
-                            .pad_token = 151329,
-                            .partial_rotary = 0.5};
+constexpr Defaults kGlm4 = [] {
+  Defaults defaults = kGlm;
+  defaults.family = "Glm4";
+  return defaults;
+}();
 constexpr Defaults kGemma = {.family = "Gemma",
                              .vocab_size = 256000,
                              .hidden_size = 3072,

@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <optional>
 #include <vector>
 
 #include "core/base/nearest.h"
+#include "core/base/parse_units.h"
 
 namespace fsdp {
 
@@ -37,14 +38,13 @@ Result<Loss> parse_loss(std::string_view text) {
     return failure(std::string(kPlace), fmt::format("{} has no option \"{}\".", found->title, option),
                    fmt::format("Write {}.", found->name));
   }
-  const char* const end = option.data() + option.size();
-  const bool is_chunks = option.starts_with(kChunks);
-  const auto read = is_chunks ? std::from_chars(option.data() + kChunks.size(), end, loss.chunks)
-                              : std::from_chars_result{option.data(), std::errc::invalid_argument};
-  if (read.ec != std::errc() || read.ptr != end || loss.chunks < 1 || loss.chunks > kMostChunks) {
+  const std::optional<std::int64_t> chunks =
+      option.starts_with(kChunks) ? parse_integer(option.substr(kChunks.size())) : std::nullopt;
+  if (!chunks || *chunks < 1 || *chunks > kMostChunks) {
     return failure(std::string(kPlace), fmt::format("\"{}\" is not a number of chunks.", option),
                    fmt::format("Write {},chunks={}, for example.", found->name, found->chunks));
   }
+  loss.chunks = *chunks;
   return loss;
 }
 

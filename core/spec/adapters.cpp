@@ -21,15 +21,16 @@ constexpr std::array<std::string_view, 3> kInserted = {".base_layer", ".original
 /// Where errors about adapters point.
 constexpr std::string_view kWhere = "--lora";
 
+void note_found(const std::vector<bool>& found, std::vector<bool>& all) {
+  all.resize(std::max(all.size(), found.size()), false);
+  for (std::size_t i = 0; i < found.size(); ++i) all[i] = all[i] || found[i];
+}
+
 }  // namespace
 
 void FoundTargets::note(const BlockBuilder& builder) {
-  const std::vector<bool>& found = builder.found_targets();
-  found_.resize(std::max(found_.size(), found.size()), false);
-  for (std::size_t i = 0; i < found.size(); ++i) found_[i] = found_[i] || found[i];
-  const std::vector<bool>& saved = builder.found_saved();
-  saved_.resize(std::max(saved_.size(), saved.size()), false);
-  for (std::size_t i = 0; i < saved.size(); ++i) saved_[i] = saved_[i] || saved[i];
+  note_found(builder.found_targets(), found_);
+  note_found(builder.found_saved(), saved_);
   names_.insert(names_.end(), builder.linear_names().begin(), builder.linear_names().end());
 }
 

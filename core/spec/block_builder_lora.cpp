@@ -33,6 +33,21 @@
 
 namespace fsdp {
 
+namespace {
+
+/// Whether some of these names mean the module. Notes those as found.
+bool note_named(std::string_view module, const std::vector<std::string>& names, std::vector<bool>& found) {
+  bool is_any = false;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!is_named(module, names[i])) continue;
+    found[i] = true;
+    is_any = true;
+  }
+  return is_any;
+}
+
+}  // namespace
+
 void BlockBuilder::adapt(const LoraOptions& lora, std::string block_name) {
   lora_ = &lora;
   block_name_ = std::move(block_name);
@@ -46,15 +61,7 @@ std::string BlockBuilder::adapted_name(std::string_view module) const {
 }
 
 bool BlockBuilder::is_saved(std::string_view module) {
-  if (lora_ == nullptr) return false;
-  const std::string name = adapted_name(module);
-  bool found = false;
-  for (std::size_t i = 0; i < lora_->modules_to_save.size(); ++i) {
-    if (!is_named(name, lora_->modules_to_save[i])) continue;
-    found_saved_[i] = true;
-    found = true;
-  }
-  return found;
+  return lora_ != nullptr && note_named(adapted_name(module), lora_->modules_to_save, found_saved_);
 }
 
 void BlockBuilder::declare_saved(std::string_view class_name) {
@@ -70,13 +77,7 @@ bool BlockBuilder::is_adapted(std::string_view module, bool is_output_head) {
     if (!is_output_head) found_targets_.front() = true;
     return !is_output_head;
   }
-  bool found = false;
-  for (std::size_t i = 0; i < lora_->targets.size(); ++i) {
-    if (!is_named(name, lora_->targets[i])) continue;
-    found_targets_[i] = true;
-    found = true;
-  }
-  return found;
+  return note_named(name, lora_->targets, found_targets_);
 }
 
 void BlockBuilder::refuse_adapters(std::string_view module, std::string_view layer) {

@@ -45,7 +45,6 @@
 
 #include "core/frameworks/layout.h"
 #include "core/plan/optimizer_table.h"
-#include "core/plan/schedule.h"
 #include "simulator/memory/host_memory_zero.h"
 
 #include <fmt/format.h>
@@ -237,20 +236,10 @@ std::int64_t pinned_block(std::int64_t bytes) {
   return bytes <= 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
 }
 
-Bytes checkpointed_inputs(const ModelIndex& index, const Plan& plan) {
+Bytes checkpointed_inputs(std::span<const Tape* const> tapes) {
   Bytes pinned;
-  if (!plan.checkpointing.offload_inputs) return pinned;
-  const Model& model = *index.model;
-  const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
-  const Dtype activation = activation_dtype(model, plan);
-  for (std::size_t c = 0; c < model.calls.size(); ++c) {
-    if (modes[c] == CheckpointMode::None) continue;
-    const std::vector<int>& inputs = model.calls[c].inputs;
-    for (std::size_t v = 0; v < inputs.size(); ++v) {
-      if (v > 0 && !index.flow.requires_grad[c][v]) continue;
-      const Value& value = model.values[inputs[v]];
-      pinned += Bytes(pinned_block((size_of(value.dtype.value_or(activation)) * num_elements(value.shape)).count()));
-    }
+  for (const Tape* tape : tapes) {
+    for (const std::int64_t bytes : tape->on_host) pinned += Bytes(pinned_block(bytes));
   }
   return pinned;
 }

@@ -4,12 +4,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "core/cluster/cluster.h"
-#include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/sharding.h"
 #include "core/report/report.h"
+#include "simulator/ops/tape.h"
 
 namespace fsdp::simulator {
 
@@ -19,8 +20,9 @@ namespace fsdp::simulator {
 std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout,
                                       Bytes inputs = Bytes(0));
 
-/// Pinned memory of a rank for the inputs that checkpointed blocks keep there, in blocks. 0 if they are on the device.
-Bytes checkpointed_inputs(const ModelIndex& index, const Plan& plan);
+/// Pinned memory of a rank for the inputs that checkpointed blocks keep there, in blocks. `tapes` [num_calls]. 0 if
+/// they are on the device.
+Bytes checkpointed_inputs(std::span<const Tape* const> tapes);
 
 /// Pinned memory of the layout's rank: its shards and their gradients, in blocks.
 Bytes pinned_memory(const Plan& plan, const Layout& layout);

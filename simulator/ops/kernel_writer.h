@@ -171,4 +171,12 @@ struct Labels {
 /// The labels of the current op, its second input.
 Labels labels_of(KernelWriter& w);  // op_rules_loss.cpp
 
+/// The labels that are not ignored.
+struct CountedLabels {
+  int are_counted = 0;  ///< A boolean for each label.
+  int count = 0;
+};
+/// Counts the `rows` labels.
+CountedLabels count_labels(KernelWriter& w, int labels, std::int64_t rows);  // op_rules_loss.cpp
+
 }  // namespace fsdp::simulator

@@ -34,13 +34,7 @@ Labels shift_labels(KernelWriter& w) {
 // The mean over the labels that count: loss.sum() / (labels != ignore_index).sum().
 int mean_of_labeled(KernelWriter& w, int losses, int labels, std::int64_t rows) {
   const int sum = w.reduce(losses, 1, false);
-  const int counts = w.make(rows, Dtype::Bool, false);
-  w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {counts});
-  const int count = w.make(1, Dtype::Int64, false);
-  Kernel& counting = w.add(KernelKind::Elementwise, {{counts, GradRule::None}}, {count});
-  // A sum of booleans reads a copy of them in its result's type.
-  counting.forward_temps = {rows * size_of(Dtype::Int64).count()};
-  for (const std::int64_t bytes : w.scratch_of(1, rows, true)) counting.forward_temps.push_back(bytes);
+  const int count = count_labels(w, labels, rows).count;
   const int loss = w.make(1, Dtype::Float32);
   w.add(KernelKind::Elementwise, {{sum, GradRule::Fresh}}, {loss}).saved = {{count, -1}};
   return loss;
@@ -107,6 +101,17 @@ void write_mse(KernelWriter& w) {
 
 Labels labels_of(KernelWriter& w) {
   return w.op().attributes.shift ? shift_labels(w) : Labels{.labels = w.input(1), .padded = w.input(1)};
+}
+
+CountedLabels count_labels(KernelWriter& w, int labels, std::int64_t rows) {
+  const int are_counted = w.make(rows, Dtype::Bool, false);
+  w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {are_counted});
+  const int count = w.make(1, Dtype::Int64, false);
+  Kernel& counting = w.add(KernelKind::Elementwise, {{are_counted, GradRule::None}}, {count});
+  // A sum of booleans reads a copy of them in its result's type.
+  counting.forward_temps = {rows * size_of(Dtype::Int64).count()};
+  for (const std::int64_t bytes : w.scratch_of(1, rows, true)) counting.forward_temps.push_back(bytes);
+  return {.are_counted = are_counted, .count = count};
 }
 
 void write_loss_op(KernelWriter& w) {

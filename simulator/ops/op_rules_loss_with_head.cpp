@@ -75,17 +75,6 @@ void fill(KernelWriter& w, std::vector<int> tensors, int runs_for = -1) {
   w.add(KernelKind::Elementwise, {}, std::move(tensors)).runs_for = runs_for;
 }
 
-/// How many labels count: a sum of booleans reads a copy of them in its result's type.
-int count_labels(KernelWriter& w, int labels, std::int64_t rows) {
-  const int counts = w.make(rows, Dtype::Bool, false);
-  w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {counts});
-  const int count = w.make(1, Dtype::Int64, false);
-  Kernel& counting = w.add(KernelKind::Elementwise, {{counts, GradRule::None}}, {count});
-  counting.forward_temps = {rows * size_of(Dtype::Int64).count()};
-  for (const std::int64_t bytes : w.scratch_of(1, rows, true)) counting.forward_temps.push_back(bytes);
-  return counts;
-}
-
 /// The logits of each part and the gradients that they give, in one buffer.
 void write_liger_parts(KernelWriter& w, const HeadAndLoss& it, int logits, std::int64_t part, int grad_hidden,
                        int grad_weight) {
@@ -118,7 +107,7 @@ void write_liger(KernelWriter& w) {
   fill(w, {grad_hidden});
   fill(w, {grad_weight}, it.weight);
   fill(w, {losses});
-  const int counts = count_labels(w, labels.labels, it.tokens);
+  const int counts = count_labels(w, labels.labels, it.tokens).are_counted;
   const int logits = w.make(part * it.classes, dtype, false);
   w.add(KernelKind::View, {}, {logits});
   write_liger_parts(w, it, logits, part, grad_hidden, grad_weight);
