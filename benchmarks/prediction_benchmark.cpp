@@ -1,5 +1,5 @@
 // One full prediction (live bytes, allocator, traffic, time) of a plan: what every answer of the planner is made of.
-// Targets: 1 ms for Qwen3-1.7B, 10 ms for Llama-3.1-405B on 16,384 GPUs.
+// Targets: 1 ms for Qwen3-1.7B and for adapters of Llama-3.1-8B, 10 ms for Llama-3.1-405B on 16,384 GPUs.
 
 #include <benchmark/benchmark.h>
 
@@ -36,13 +36,15 @@ Plan usual_plan(const Model& model, Mesh mesh) {
   return plan;
 }
 
-void predict(benchmark::State& state, const char* file, int gpus_per_node, int nodes, simulator::Detail detail) {
+void predict(benchmark::State& state, const char* file, int gpus_per_node, int nodes, simulator::Detail detail,
+             const Workload& workload = {}) {
   const ModelSpec spec = must(read_model_spec(std::string("model_specs/") + file));
   const ClusterLibrary library = must(read_cluster_library("model_specs/clusters"));
   const Gpu gpu = must(find_gpu("H100 SXM", library.gpus, "gpu"));
   const Cluster cluster = must(make_cluster(gpu, gpus_per_node, nodes));
-  simulator::Predictor predictor(must(build_model(spec)), cluster);
-  const Plan plan = usual_plan(predictor.model(), {1, static_cast<std::int64_t>(gpus_per_node) * nodes});
+  simulator::Predictor predictor(must(build_model(spec, workload)), cluster);
+  Plan plan = usual_plan(predictor.model(), {1, static_cast<std::int64_t>(gpus_per_node) * nodes});
+  plan.lora = workload.lora;
   for (auto _ : state) {
     const simulator::Outcome outcome = must(predictor.evaluate(plan, detail));
     benchmark::DoNotOptimize(outcome);
@@ -58,6 +60,9 @@ BENCHMARK_CAPTURE(predict, qwen3_1_7b_live_bound, "qwen3_1_7b.json", 8, 1, simul
 BENCHMARK_CAPTURE(predict, llama3_1_405b_on_16384_gpus, "llama3_1_405b.json", 8, 2048, simulator::Detail::Memory)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(predict, llama3_1_405b_on_64_gpus, "llama3_1_405b.json", 8, 8, simulator::Detail::Memory)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(predict, llama3_1_8b_with_lora_on_8_gpus, "llama3_1_8b.json", 8, 1, simulator::Detail::Memory,
+                  Workload{.lora = LoraOptions{.r = 16}})
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(predict, qwen3_30b_a3b_on_64_gpus, "qwen3_30b_a3b.json", 8, 8, simulator::Detail::Memory)
     ->Unit(benchmark::kMillisecond);

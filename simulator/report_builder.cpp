@@ -255,11 +255,12 @@ std::string assumption_about_streams(const PreparedPlan& prepared, Bytes held) {
   const bool gathers_beside = prepared.layout.gathers_by_module() && prepared.plan.zero.overlap_comm;
   if (!has_gpu(prepared) || (!is_flat && !gathers_beside && held == Bytes(0))) return "";
   const std::string framework = is_flat ? "FSDP1" : "DeepSpeed";
-  const std::string ahead = is_flat ? "is three steps ahead and waits" : "runs ahead and waits";
   std::string line = "Memory that " + framework +
                      " frees while another stream may still use it (record_stream) counts as free at once in the "
                      "peak, as when the GPU keeps up with the CPU.";
-  line += held > Bytes(0) ? " The margin has " + format_bytes(held) + " for a CPU that " + ahead + " only where " +
+  line += held > Bytes(0) ? " The margin has " + format_bytes(held) +
+                                " for a CPU that runs ahead by up to 1,024 launches "
+                                "and waits only where " +
                                 framework + " makes it."
                           : " A CPU that runs ahead reserves no more here.";
   return line;
