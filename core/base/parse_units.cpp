@@ -90,7 +90,7 @@ std::string quoted(std::string_view text) {
   return json_quoted(std::string(text.substr(0, cut)) + "...");
 }
 
-Result<Split> split(std::string_view text, const Kind& kind, std::string_view where) {
+Result<Split> split_quantity(std::string_view text, const Kind& kind, std::string_view where) {
   const auto fail = [&](std::string_view what) {
     return failure(std::string(where), fmt::format("{} {}", quoted(text), what), std::string(kind.hint));
   };
@@ -150,7 +150,7 @@ std::optional<double> scale_of(std::string_view unit, std::span<const Suffix> un
 /// Number times unit, for the kinds that are real numbers.
 Result<double> parse_real(std::string_view text, std::string_view where, const Kind& kind,
                           std::span<const Suffix> units, bool zero_is_good) {
-  FSDP_TRY(const Split parts, split(text, kind, where));
+  FSDP_TRY(const Split parts, split_quantity(text, kind, where));
   const auto fail = [&](std::string what) {
     return failure(std::string(where), std::move(what), std::string(kind.hint));
   };
@@ -231,7 +231,7 @@ std::string pattern_of(std::span<const Suffix> units, bool zero_is_good) {
 }  // namespace
 
 Result<Bytes> parse_size(std::string_view text, std::string_view where) {
-  FSDP_TRY(const Split parts, split(text, kSize, where));
+  FSDP_TRY(const Split parts, split_quantity(text, kSize, where));
   const auto fail = [&](std::string what, std::string hint) {
     return failure(std::string(where), std::move(what), std::move(hint));
   };
