@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -33,8 +34,13 @@ using hf_models::Target;
 
 constexpr int kFirstOtherVersion = 5;
 
+std::array<std::span<const Kind>, 4> all_kinds() {
+  return {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::mixture_kinds(),
+          hf_models::other_kinds()};
+}
+
 const Kind* find_kind(std::string_view model_type) {
-  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::other_kinds()}) {
+  for (const auto kinds : all_kinds()) {
     for (const Kind& kind : kinds) {
       if (kind.model_type == model_type) return &kind;
     }
@@ -43,7 +49,7 @@ const Kind* find_kind(std::string_view model_type) {
 }
 
 const Kind* kind_of_architecture(std::string_view architecture) {
-  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::other_kinds()}) {
+  for (const auto kinds : all_kinds()) {
     for (const Kind& kind : kinds) {
       const auto& names = kind.architectures;
       if (std::find(names.begin(), names.end(), architecture) != names.end()) return &kind;
@@ -111,9 +117,9 @@ Result<const Kind*> kind_of(const JsonDocument& document, std::string& architect
       fmt::format("For a {} there are those of {}; for another class, {}", kind->model_type, allowed, kCaptureInstead));
 }
 
-/// The dtype in the file, or that of the weights, or float32, which is transformers' default.
-Dtype read_dtype(HfConfigReader& config, std::optional<Dtype> weights_dtype) {
-  Dtype dtype = weights_dtype.value_or(Dtype::Float32);
+/// The dtype in the file, or that of the weights, or `otherwise`.
+Dtype read_dtype(HfConfigReader& config, std::optional<Dtype> weights_dtype, Dtype otherwise) {
+  Dtype dtype = weights_dtype.value_or(otherwise);
   // If both are given, "dtype" wins.
   for (const std::string_view key : {"torch_dtype", "dtype"}) {
     const JsonValue* value = config.find(key);
@@ -180,9 +186,27 @@ void pass_over_common_keys(HfConfigReader& config) {
                     "diversity_penalty"});
 }
 
+/// Weights that were published in few bits, and that from_pretrained can turn into floating point.
+void read_quantization(HfConfigReader& config, const Kind& kind, Target& target) {
+  const JsonValue* given = config.find("quantization_config");
+  const bool is_object = given != nullptr && given->type == JsonType::Object;
+  const std::string method = is_object ? text_of(given->find("quant_method")) : std::string();
+  if (!method.empty() && method == kind.published_as) {
+    target.notes.push_back(
+        fmt::format("{} has weights in {}; the plan trains them in floating point, as from_pretrained loads them with "
+                    "quantization_config={}(dequantize=True).",
+                    kHfNote, method, method == "mxfp4" ? "Mxfp4Config" : "FineGrainedFP8Config"));
+    target.dtype = Dtype::BFloat16;
+    return;
+  }
+  config.only_empty({"quantization_config"},
+                    "Weights are trained in floating point here; plan the model that was quantized.");
+}
+
 /// Keys that every configuration may have.
-void read_common_keys(HfConfigReader& config) {
-  config.only_empty({"quantization_config", "compression_config"},
+void read_common_keys(HfConfigReader& config, const Kind& kind, Target& target) {
+  read_quantization(config, kind, target);
+  config.only_empty({"compression_config"},
                     "Weights are trained in floating point here; plan the model that was quantized.");
   config.only_empty({"gradient_checkpointing"}, "Remove it: a plan sets which blocks are recomputed.");
   for (const std::string_view key : {"attn_implementation", "_attn_implementation"}) {
@@ -250,8 +274,8 @@ Result<ModelSpec> read_hf_config(const JsonDocument& document, std::optional<Dty
   FSDP_TRY(const Kind* kind, kind_of(document, target.architecture));
   JsonErrors errors(document);
   HfConfigReader config(document.root, std::string(kind->model_type), errors);
-  read_common_keys(config);
-  target.dtype = read_dtype(config, weights_dtype);
+  read_common_keys(config, *kind, target);
+  target.dtype = read_dtype(config, weights_dtype, target.dtype);
   target.name = model_name(document.name, document.root, target.architecture);
   target.source = document.name;
   if (auto note = own_code_note(config)) target.notes.push_back(*std::move(note));
@@ -273,7 +297,7 @@ Result<ModelSpec> read_hf_config(const JsonDocument& document, std::optional<Dty
 
 std::vector<std::string> hf_model_types() {
   std::vector<std::string> names;
-  for (const auto kinds : {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::other_kinds()}) {
+  for (const auto kinds : all_kinds()) {
     for (const Kind& kind : kinds) names.emplace_back(kind.model_type);
   }
   std::sort(names.begin(), names.end());

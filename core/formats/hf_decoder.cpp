@@ -52,6 +52,7 @@ void read_yarn(HfConfigReader& scaling, Rotary& rotary) {
   rotary.truncate = scaling.flag("truncate", true);
   const auto mscale = scaling.positive_or_null("mscale", {});
   const auto all = scaling.positive_or_null("mscale_all_dim", {});
+  rotary.mscale_all = all.value_or(0);
   const bool has_both = mscale && all;
   const double usual =
       has_both ? mscale_of(rotary.factor, *mscale) / mscale_of(rotary.factor, *all) : mscale_of(rotary.factor, 1);
@@ -240,6 +241,8 @@ void write_rotary(JsonWriter& json, const Decoder& model, const Rotary& rotary) 
   json.member("family", model.family);
   json.member("rope_theta", rotary.theta);
   if (model.wide_rotary) json.member("wide", true);
+  if (model.is_gpt_oss) json.member("by_halves", true);
+  if (model.complex_rotary) json.member("complex", true);
   if (rotary.scaling.empty()) return;
   json.member("rope_scaling", rotary.scaling);
   json.member("rope_factor", rotary.factor);
@@ -309,6 +312,18 @@ void write_attention(JsonWriter& json, const Decoder& model, std::int64_t first,
   if (model.fused_qkv) json.member("fused_qkv", true);
   if (model.cuts_heads) json.member("partial_rotary", true);
   if (model.interleaved) json.member("interleaved_rotary", true);
+  if (model.is_gpt_oss) {
+    json.member("rotary_by_halves", true);
+    json.member("sinks", true);
+  }
+  if (model.latent) {
+    if (model.latent->q_rank > 0) json.member("q_lora_rank", model.latent->q_rank);
+    json.member("kv_lora_rank", model.latent->kv_rank);
+    json.member("qk_nope_head_dim", model.latent->plain);
+    json.member("qk_rope_head_dim", model.latent->turned);
+    json.member("v_head_dim", model.latent->value);
+    if (model.complex_rotary) json.member("complex_rotary", true);
+  }
   write_by_layer(json, model, first, last);
 }
 
@@ -330,11 +345,17 @@ void write_expert_layer(JsonWriter& json, const Decoder& model, std::int64_t fir
   json.member("norm_topk_prob", model.norm_topk_prob);
   json.member("moe_intermediate_size", model.expert_size);
   if (model.is_mixtral) json.member("naming", "mixtral");
+  if (model.is_gpt_oss) {
+    json.member("naming", "gpt_oss");
+    json.member("swiglu_alpha", model.swiglu_alpha);
+    json.member("swiglu_limit", model.swiglu_limit);
+  }
   if (model.stacked) json.member("stacked", true);
   if (model.shared_size > 0) json.member("shared_intermediate_size", model.shared_size);
-  if (!model.sigmoid_router) return;
-  json.member("router", "sigmoid");
-  json.member("n_group", model.groups);
+  if (model.mlp_bias) json.member("mlp_bias", true);
+  if (model.router.empty()) return;
+  json.member("router", model.router);
+  if (model.groups > 0) json.member("n_group", model.groups);
   json.member("topk_group", model.topk_groups);
   json.member("routed_scaling_factor", model.routed_scale);
 }
@@ -375,6 +396,7 @@ std::string spec_of_decoder(const Decoder& model, Target& target) {
     spec.module("model." + name, "rotary_table", [&](JsonWriter& json) {
       write_rotary(json, model, rotary);
       if (is_local) json.member("local", true);
+      if (model.is_gpt_oss) json.member("numeric_masks", true);
       const auto window = std::find_if(model.windows.begin(), model.windows.end(), [](auto each) { return each > 0; });
       const bool is_last = is_local || !model.local_rotary;
       if (is_last && window != model.windows.end() && !model.attention_softcap) json.member("sliding_window", *window);
@@ -402,7 +424,11 @@ std::string spec_of_decoder(const Decoder& model, Target& target) {
   if (model.local_rotary) registered.push_back("model." + model.local_name);
   spec.registration(registered);
   if (model.tied) spec.tied({{"lm_head.weight", "model.embed_tokens.weight"}});
-  spec.initial_values(kInitialSource, model.initial_std);
+  std::vector<HfSpecText::Initial> exceptions;
+  if (model.is_gpt_oss) {
+    exceptions = {{"*.experts.*_bias", "constant", 0}, {"*.router.bias", "normal", model.initial_std}};
+  }
+  spec.initial_values(kInitialSource, model.initial_std, exceptions);
   spec.recipes(kWeightDecay, true);
   // No tensor of a grouped product depends on the spread.
   if (model.num_experts > 0 && !model.stacked) target.notes.insert(target.notes.begin(), std::string(kSpreadNote));

@@ -45,7 +45,14 @@ struct Rotary {
   double high_freq_factor = 4;
   std::int64_t original_positions = 1;
   double beta_fast = 32, beta_slow = 1, attention_factor = 1;
+  double mscale_all = 0;  ///< "mscale_all_dim"; 0 if absent.
   bool truncate = true;
+};
+
+/// Attention with latent keys and values (DeepSeek).
+struct LatentHeads {
+  std::int64_t q_rank = 0, kv_rank = 1;           ///< Widths of the latents; 0 means no latent of queries.
+  std::int64_t plain = 1, turned = 2, value = 1;  ///< Numbers of a head: without positions, with, of its value.
 };
 
 struct Decoder {
@@ -80,10 +87,14 @@ struct Decoder {
   std::int64_t num_experts = 0, experts_per_token = 0, expert_size = 0;
   bool norm_topk_prob = true;
   bool is_mixtral = false;
-  bool stacked = false;         ///< As transformers 5 has its experts.
-  bool sigmoid_router = false;  ///< GLM-4.5.
+  bool stacked = false;     ///< As transformers 5 has its experts.
+  std::string router = {};  ///< As the option of "moe_layer"; empty means softmax.
   std::int64_t groups = 1, topk_groups = 1, shared_size = 0;
   double routed_scale = 1;
+  bool is_gpt_oss = false;  ///< Sinks, masks of numbers, tables and experts of its own.
+  double swiglu_alpha = 1, swiglu_limit = 1;
+  std::optional<LatentHeads> latent = {};
+  bool complex_rotary = false;   ///< DeepSeek-V2.
   std::vector<bool> dense = {};  ///< For each layer: one MLP instead of experts.
 };
 

@@ -16,8 +16,8 @@ namespace fsdp::hf_models {
 struct Target {
   std::string name;
   std::string source;
-  std::string architecture;  ///< "LlamaForCausalLM".
-  Dtype dtype = Dtype::Float32;
+  std::string architecture;          ///< "LlamaForCausalLM".
+  Dtype dtype = Dtype::Float32;      ///< transformers' default.
   std::string transformers_version;  ///< That wrote the file; empty if it names none.
   std::vector<std::string> notes;    ///< A translator may add notes, and writes them last.
 };
@@ -33,11 +33,14 @@ struct Kind {
   Translate translate;
   bool needs_architecture = false;  ///< No class is the usual one, so the file must name one.
   bool follows_version = false;     ///< Planned as the version that wrote the file builds it.
+  /// The "quant_method" of published weights that transformers can turn into floating point while it loads them.
+  std::string_view published_as = {};
 };
 
 // Sorted by model_type.
 std::span<const Kind> decoder_kinds();
 std::span<const Kind> newer_decoder_kinds();
+std::span<const Kind> mixture_kinds();
 std::span<const Kind> other_kinds();
 
 /// The default initializer_range of every class that has one.

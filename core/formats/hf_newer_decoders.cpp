@@ -274,7 +274,8 @@ std::string glm4_moe(HfConfigReader& config, Target& target) {
   read_experts(config, "n_routed_experts", 128, 8, model);
   model.qkv_bias = config.flag("attention_bias", false);
   model.qk_norm = config.flag("use_qk_norm", false);
-  model.cuts_heads = model.stacked = model.sigmoid_router = true;
+  model.cuts_heads = model.stacked = true;
+  model.router = "sigmoid";
   model.expert_size = config.size("moe_intermediate_size", 1408);
   model.shared_size = model.expert_size * config.size("n_shared_experts", 1, kMostExpertsOfLayer);
   model.norm_topk_prob = config.flag("norm_topk_prob", true);

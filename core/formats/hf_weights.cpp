@@ -31,14 +31,16 @@ namespace {
 constexpr std::array<std::string_view, 2> kFiles = {"model.safetensors.index.json", "model.safetensors"};
 constexpr std::array<std::string_view, 4> kPrefixes = {"model.", "transformer.", "bert.", "vit."};
 /// Buffers that older versions saved.
-constexpr std::array<std::string_view, 5> kBuffers = {"inv_freq", "attn.bias", "attn.masked_bias", "position_ids",
-                                                      "token_type_ids"};
+constexpr std::array<std::string_view, 6> kBuffers = {"inv_freq",     "attn.bias",      "attn.masked_bias",
+                                                      "position_ids", "token_type_ids", "e_score_correction_bias"};
+/// Scales of weights in fp8 and mxfp4.
+constexpr std::array<std::string_view, 2> kScales = {"_scale_inv", "_scales"};
 constexpr std::size_t kMostNamed = 3;
 
 bool is_buffer(const StoredTensor& tensor) {
   if (!is_floating_point(tensor.dtype)) return true;
-  return std::any_of(kBuffers.begin(), kBuffers.end(),
-                     [&](std::string_view end) { return tensor.name.ends_with(end); });
+  const auto ends = [&](std::string_view end) { return tensor.name.ends_with(end); };
+  return std::any_of(kBuffers.begin(), kBuffers.end(), ends) || std::any_of(kScales.begin(), kScales.end(), ends);
 }
 
 /// The names of a norm's weight and bias in old checkpoints.
@@ -64,8 +66,7 @@ std::map<std::string, const Parameter*> by_name(const Model& model) {
   return result;
 }
 
-const Parameter* find_stored(const std::map<std::string, const Parameter*>& known, const std::string& stored) {
-  const std::string name = renamed(stored);
+const Parameter* find_named(const std::map<std::string, const Parameter*>& known, const std::string& name) {
   const auto exact = known.find(name);
   if (exact != known.end()) return exact->second;
   for (const std::string_view prefix : kPrefixes) {
@@ -73,6 +74,41 @@ const Parameter* find_stored(const std::map<std::string, const Parameter*>& know
     if (found != known.end()) return found->second;
   }
   return nullptr;
+}
+
+/// A tensor's place in the model.
+struct StoredPlace {
+  const Parameter* parameter = nullptr;  ///< nullptr: the model lacks it.
+  Shape shape;                           ///< Its shape in a file; empty if it is packed.
+};
+
+/// One matrix of one expert, of a model that stacks all experts: "mlp.experts.3.gate_proj.weight".
+StoredPlace find_expert(const std::map<std::string, const Parameter*>& known, std::string name) {
+  constexpr std::string_view kExperts = ".experts.";
+  if (const auto old = name.find(".block_sparse_moe."); old != std::string::npos) name.replace(old, 18, ".mlp.");
+  const auto begin = name.find(kExperts);
+  if (begin == std::string::npos) return {};
+  const auto number = begin + kExperts.size();
+  const auto end = name.find_first_not_of("0123456789", number);
+  if (end == number || end == std::string::npos) return {};
+  const std::string matrix = name.substr(end);
+  const bool is_down = matrix == ".down_proj.weight" || matrix == ".w2.weight";
+  const bool is_in =
+      matrix == ".gate_proj.weight" || matrix == ".up_proj.weight" || matrix == ".w1.weight" || matrix == ".w3.weight";
+  if (!is_down && !is_in) return {};
+  const Parameter* stack = find_named(known, name.substr(0, number) + (is_down ? "down_proj" : "gate_up_proj"));
+  if (stack == nullptr || stack->shape.size() != 3) return {};
+  return {stack, {is_down ? stack->shape[1] : stack->shape[1] / 2, stack->shape[2]}};
+}
+
+StoredPlace find_stored(const std::map<std::string, const Parameter*>& known, const std::string& stored) {
+  const std::string name = renamed(stored);
+  if (const Parameter* found = find_named(known, name)) return {found, found->shape};
+  constexpr std::string_view kPacked = "_blocks";  // Of mxfp4.
+  if (name.ends_with(kPacked)) {
+    if (const Parameter* found = find_named(known, name.substr(0, name.size() - kPacked.size()))) return {found, {}};
+  }
+  return find_expert(known, name);
 }
 
 std::string first_of(const std::vector<std::string>& names) {
@@ -148,16 +184,16 @@ Errors check_hf_weights(const HfWeights& weights, ModelSpec& spec) {
   std::set<const Parameter*> found;
   std::vector<std::string> extra;
   for (const StoredTensor& tensor : weights.tensors.tensors) {
-    const Parameter* parameter = find_stored(known, tensor.name);
+    const auto [parameter, shape] = find_stored(known, tensor.name);
     if (parameter == nullptr) {
       if (!is_buffer(tensor)) extra.push_back(tensor.name);
       continue;
     }
     found.insert(parameter);
-    if (parameter->shape == tensor.shape || errors.size() == kMostErrors) continue;
+    if (shape.empty() || shape == tensor.shape || errors.size() == kMostErrors) continue;
     errors.push_back({weights.path,
                       fmt::format("\"{}\" is {}, and the model of config.json has {}.", tensor.name,
-                                  sizes(tensor.shape), sizes(parameter->shape)),
+                                  sizes(tensor.shape), sizes(shape)),
                       "The weights have another configuration."});
   }
   if (found.empty()) {

@@ -56,6 +56,8 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("momentum", attributes.momentum, usual.momentum);
   member("partial_rotary", attributes.partial_rotary, usual.partial_rotary);
   member("interleaved", attributes.interleaved, usual.interleaved);
+  member("by_halves", attributes.by_halves, usual.by_halves);
+  member("as_complex", attributes.as_complex, usual.as_complex);
   member("wide", attributes.wide, usual.wide);
   member("unit_offset", attributes.unit_offset, usual.unit_offset);
   member("wide_weight", attributes.wide_weight, usual.wide_weight);
@@ -79,6 +81,8 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("experts_per_token", attributes.experts_per_token, usual.experts_per_token);
   member("norm_topk_prob", attributes.norm_topk_prob, usual.norm_topk_prob);
   member("sigmoid", attributes.sigmoid, usual.sigmoid);
+  member("top_first", attributes.top_first, usual.top_first);
+  member("limit", attributes.limit, usual.limit);
   member("topk_groups", attributes.topk_groups, usual.topk_groups);
   member("scale", attributes.scale, usual.scale);
   member("rounded", attributes.rounded, usual.rounded);

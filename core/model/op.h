@@ -34,11 +34,13 @@ enum class OpKind : std::uint8_t {
 
   // Attention.
   RotaryTable,  ///< position ids [...] -> cos, sin [..., head_dim], in the activations' dtype, or `wide`: in fp32.
-                ///< Attribute `rotary`.
+                ///< Attribute `rotary`. `by_halves`: cos, sin [..., head_dim / 2].
   Rotary,       ///< q [batch, seq, heads, dim], k [batch, seq, kv_heads, dim], cos, sin -> q, k. Tables narrower than
-                ///< a head turn its first numbers (`partial_rotary`); `interleaved`: pairs are neighbors.
+                ///< a head turn its first numbers (`partial_rotary`); `interleaved`: pairs are neighbors. `by_halves`:
+                ///< a cos - b sin next to b cos + a sin for the halves, or the even and odd numbers, a and b of a head.
   Attention,    ///< q [batch, seq, heads, dim], k, v [batch, key_seq, kv_heads, dim] (, additive bias or mask
-                ///< [batch or 1, heads or 1, seq, key_seq]) -> [batch, seq, heads * dim]. Attribute `score_scale`.
+                ///< [batch or 1, heads or 1, seq, key_seq]) -> [batch, seq, heads * dim]. Attribute `score_scale`. A
+                ///< parameter is a sink [heads]: one more score, of no key, in each row (gpt-oss).
 
   // Elementwise. Shapes broadcast; the output has the shape of the first input.
   Silu,
@@ -62,7 +64,8 @@ enum class OpKind : std::uint8_t {
   Slice,       ///< Attributes `dim`, `start`, `length`.
   Select,      ///< Attributes `dim`, `start`: one index, the dimension disappears.
   Expand,      ///< The output shape is given.
-  Split,       ///< Attribute `dim`: equal parts, one per output (chunk, unbind of a fused projection). Views.
+  Split,       ///< Attribute `dim`: equal parts, one per output (chunk, unbind of a fused projection). Views. With a
+               ///< `length`: two parts, the first of that length.
   Contiguous,  ///< A copy in the order of the logical shape.
   Cat,         ///< Attribute `dim`.
   Stack,       ///< Attribute `dim`: the new dimension.
@@ -86,11 +89,17 @@ enum class OpKind : std::uint8_t {
   Router,   ///< scores [tokens, experts] -> weights [tokens, k], indices [tokens, k]: softmax and top-k. Attribute
             ///< `norm_topk_prob`; `wide`: weights in fp32. `sigmoid`: tokens [tokens, hidden] by the parameter weight
             ///< [experts, hidden] in fp32, sigmoids, the choice corrected by the buffer e_score_correction_bias
-            ///< [experts] within the `topk_groups` best of `groups`; weights in fp32, times `scale`.
+            ///< [experts] within the `topk_groups` best of `groups`; weights in fp32, times `scale`. With the parameter
+            ///< and no `sigmoid`, a softmax in fp32 in place of sigmoids (DeepSeek-V2; `groups` of 0: not by groups).
+            ///< `top_first`:
+            ///< top-k of the scores, and a softmax of the k alone (gpt-oss).
   Experts,  ///< x [tokens, hidden], weights, indices -> [tokens, hidden]. Parameters: gate, up, down of each expert in
             ///< turn.
   GroupedExperts,  ///< The same with stacked parameters: gate and up [experts, 2 * inner, hidden], down [experts,
-                   ///< hidden, inner]. Each product is one grouped product over the tokens, sorted by expert.
+                   ///< hidden, inner]. Each product is one grouped product over the tokens, sorted by expert. With a
+  ///< `limit`, those of gpt-oss: parameters bias [experts, 2 * inner], gate and up [experts, hidden, 2 *
+  ///< inner], which alternate, bias [experts, hidden], down [experts, inner, hidden]; (up + 1) * gate *
+  ///< sigmoid(`scale` * gate) of numbers up to the limit.
 
   // Ends.
   CrossEntropy,  ///< logits [..., classes], labels [...] -> a scalar. Attribute `shift`: labels are shifted by one
@@ -148,7 +157,8 @@ enum class ConstantFill : std::uint8_t {
   Positions,        ///< 0, 1, 2, ... along the last dimension.
   CausalMask,       ///< [..., seq, key_seq]: the lowest number of the dtype if key > query, else 0.
   RelativeBuckets,  ///< [seq, key_seq]: T5's bucket of key - query. `num_buckets`, `max_distance`, `bidirectional`.
-  WindowMask,       ///< [..., seq, key_seq] of booleans: whether query - `length` < key <= query.
+  WindowMask,       ///< [..., seq, key_seq]: whether query - `length` < key <= query; if it has numbers, 0 for true and
+                    ///< the lowest number for false.
   Rows,             ///< [rows, ...]: row r holds (r / length) * stride + start + r % length: the `length` rows from
                     ///< `start` on of each group of `stride` rows.
 };
@@ -174,6 +184,8 @@ struct OpAttributes {
   double momentum = 0.1;           ///< For BatchNorm's running statistics.
   bool partial_rotary = false;     ///< Rotary cuts heads into a turned and a kept part, which may be empty.
   bool interleaved = false;        ///< Rotary turns neighbors, not halves (GLM).
+  bool by_halves = false;          ///< Rotary and its table: gpt-oss, DeepSeek-V3.
+  bool as_complex = false;         ///< Rotary and its table: complex numbers in fp32, whatever the runtime has.
   bool wide = false;               ///< RotaryTable: in fp32, so that heads are turned in fp32 (OLMo). Router.
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
   bool wide_weight = false;        ///< RMSNorm multiplies by the weight in fp32, and casts last (OLMo 2).
@@ -197,6 +209,8 @@ struct OpAttributes {
   std::int64_t experts_per_token = 0;
   bool norm_topk_prob = true;  ///< Divides the weights of a token's experts by their sum.
   bool sigmoid = false;        ///< Router: scores are sigmoids (DeepSeek-V3).
+  bool top_first = false;      ///< Router: gpt-oss.
+  double limit = 0;            ///< GroupedExperts: the largest gate, and up; 0 means no limit.
   std::int64_t topk_groups = 1;
   double scale = 1;
   bool rounded = false;  ///< Scale: the factor has the dtype of the activations, as a tensor does (Gemma).

@@ -109,6 +109,9 @@ Rule attention(const OpAttributes& /*unused*/, const OpShapes& s) {
                  to_string(v));
   }
   if (q[2] % k[2] != 0) return wrong("{} heads are not a multiple of {} key and value heads.", q[2], k[2]);
+  if (!s.parameters.empty() && s.parameters[0] != Shape{q[2]}) {
+    return wrong("The sinks {} are not [{}], one for each head.", to_string(s.parameters[0]), q[2]);
+  }
   if (s.inputs.size() == 4) {
     const Shape scores = {q[0], q[2], q[1], k[1]};
     if (!broadcasts_to(s.inputs[3], scores)) {
@@ -128,7 +131,9 @@ Rule router(const OpAttributes& attributes, const OpShapes& s) {
     }
     scores.back() = weight[0];
     const std::int64_t groups = attributes.groups;
-    if (groups < 1 || weight[0] % groups != 0 || weight[0] / groups < 2 || attributes.topk_groups > groups) {
+    const bool is_ungrouped = groups == 0 && !attributes.sigmoid;
+    const bool is_grouped = groups >= 1 && weight[0] % groups == 0 && weight[0] / groups >= 2;
+    if (!is_ungrouped && (!is_grouped || attributes.topk_groups > groups)) {
       return wrong("{} experts do not divide into {} groups of two at least, {} of them chosen.", weight[0], groups,
                    attributes.topk_groups);
     }
@@ -167,10 +172,20 @@ Rule grouped_experts(const OpAttributes& attributes, const OpShapes& s) {
     return wrong("Tokens {}, weights {} and indices {} have incompatible shapes.", to_string(x), to_string(s.inputs[1]),
                  to_string(s.inputs[2]));
   }
-  const Shape& both = s.parameters[0];
-  const Shape& down = s.parameters[1];
+  const bool is_clamped = s.parameters.size() == 4;
+  if (is_clamped != (attributes.limit > 0) || s.parameters.size() == 3) {
+    return wrong("{} parameters and a limit of {}.", s.parameters.size(), attributes.limit);
+  }
+  const Shape& both = s.parameters[is_clamped ? 1 : 0];
+  const Shape& down = s.parameters[is_clamped ? 3 : 1];
+  const std::size_t in = is_clamped ? 1 : 2;
+  const std::size_t out = 3 - in;
   const bool fits = both.size() == 3 && down.size() == 3 && both[0] == attributes.num_experts && both[0] == down[0] &&
-                    both[1] == 2 * down[2] && both[2] == x[1] && down[1] == x[1];
+                    both[out] == 2 * down[in] && both[in] == x[1] && down[out] == x[1];
+  if (is_clamped && fits && (s.parameters[0] != Shape{both[0], both[2]} || s.parameters[2] != Shape{both[0], x[1]})) {
+    return wrong("The biases {} and {} do not match {} and {}.", to_string(s.parameters[0]), to_string(s.parameters[2]),
+                 to_string(both), to_string(down));
+  }
   if (!fits) {
     return wrong("{} experts with gate and up {} and down {} do not match {}.", attributes.num_experts, to_string(both),
                  to_string(down), to_string(x));
@@ -220,7 +235,7 @@ Rule rotary_table(const OpAttributes& attributes, const OpShapes& s) {
     return wrong("A head_dim of {} is not even.", attributes.head_dim);
   }
   Shape table = s.inputs[0];
-  table.push_back(attributes.head_dim);
+  table.push_back(attributes.by_halves ? attributes.head_dim / 2 : attributes.head_dim);
   return std::vector{table, table};
 }
 

@@ -75,6 +75,15 @@ Rule split(const OpAttributes& attributes, const OpShapes& s) {
   Shape y = s.inputs[0];
   const auto dim = dimension(attributes.dim, y.size());
   if (!dim) return no_dimension(attributes.dim, y);
+  if (attributes.length > 0) {
+    if (s.num_outputs != 2 || attributes.length >= y[*dim]) {
+      return wrong("Dimension {} of {} does not split at {}.", attributes.dim, to_string(y), attributes.length);
+    }
+    Shape rest = y;
+    y[*dim] = attributes.length;
+    rest[*dim] -= attributes.length;
+    return std::vector{y, rest};
+  }
   if (s.num_outputs < 1 || y[*dim] % s.num_outputs != 0) {
     return wrong("Dimension {} of {} does not split into {}.", attributes.dim, to_string(y), s.num_outputs);
   }

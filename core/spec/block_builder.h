@@ -18,6 +18,7 @@
 // calls them, `declare` them first. `finish` reports all mistakes (shapes that do not fit, a missing input); until then
 // the builder continues with what it has.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -113,6 +114,7 @@ struct AttentionOptions {
   double dropout = 0;
   BlockValue bias = {};  ///< Additive bias or mask [batch or 1, heads or 1, seq, key_seq]. Optional.
   double scale = 0;      ///< Factor of the scores; 0 means 1 / sqrt(head_dim).
+  int sinks = -1;        ///< From `parameter_of`: a score of no key for each head [heads]. -1 if there are none.
 };
 
 /// Error::where of a mistake in the sizes, which may come from a workload.
@@ -220,8 +222,16 @@ class BlockBuilder {
   struct CosSin {
     BlockValue cos, sin;
   };
-  CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies = {},
-                      bool wide = false);
+  struct TableOptions {
+    bool wide = false;
+    bool by_halves = false;
+    bool complex = false;
+  };
+  CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies,
+                      TableOptions options);
+  CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim) {
+    return rotary_table(position_ids, head_dim, {}, {});
+  }
   struct KeyValue {
     BlockValue key;
     BlockValue value;
@@ -232,6 +242,8 @@ class BlockBuilder {
   struct RotaryOptions {
     bool partial = false;
     bool interleaved = false;
+    bool by_halves = false;
+    bool complex = false;
   };
   QueryKey rotary(BlockValue query, BlockValue key, CosSin table, RotaryOptions options);
   QueryKey rotary(BlockValue query, BlockValue key, CosSin table) { return rotary(query, key, table, {}); }
@@ -257,6 +269,8 @@ class BlockBuilder {
   BlockValue select(BlockValue x, std::int64_t dim, std::int64_t index);
   BlockValue expand(BlockValue x, Shape shape);
   std::vector<BlockValue> split(BlockValue x, int parts, std::int64_t dim);
+  /// Two parts: `length` along `dim`, and the rest.
+  std::array<BlockValue, 2> split_at(BlockValue x, std::int64_t length, std::int64_t dim);
   BlockValue contiguous(BlockValue x);
   BlockValue cat(const std::vector<BlockValue>& parts, std::int64_t dim);
   BlockValue stack(const std::vector<BlockValue>& parts, std::int64_t dim);

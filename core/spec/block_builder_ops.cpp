@@ -178,10 +178,14 @@ void BlockBuilder::buffer(std::string_view name, Shape shape, Dtype dtype, bool 
 // ---- Attention
 
 BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::int64_t head_dim,
-                                                const RotaryFrequencies& frequencies, bool wide) {
+                                                const RotaryFrequencies& frequencies, TableOptions options) {
   const auto table = op({.kind = OpKind::RotaryTable,
                          .inputs = {position_ids},
-                         .attributes = {.head_dim = head_dim, .rotary = frequencies, .wide = wide},
+                         .attributes = {.head_dim = head_dim,
+                                        .rotary = frequencies,
+                                        .by_halves = options.by_halves,
+                                        .as_complex = options.complex,
+                                        .wide = options.wide},
                          .names = {"cos", "sin"}});
   return {table[0], table[1]};
 }
@@ -193,7 +197,9 @@ BlockBuilder::QueryKey BlockBuilder::rotary(BlockValue query, BlockValue key, Co
                                           .kv_heads = size(key, 2),
                                           .head_dim = size(query, 3),
                                           .partial_rotary = options.partial,
-                                          .interleaved = options.interleaved},
+                                          .interleaved = options.interleaved,
+                                          .by_halves = options.by_halves,
+                                          .as_complex = options.complex},
                            .names = {"query", "key"}});
   return {rotated[0], rotated[1]};
 }
@@ -202,8 +208,11 @@ BlockValue BlockBuilder::attention(BlockValue query, BlockValue key, BlockValue 
                                    const AttentionOptions& options) {
   std::vector<BlockValue> inputs = {query, key, value};
   if (options.bias.id >= 0) inputs.push_back(options.bias);
+  std::vector<int> sinks;
+  if (options.sinks >= 0) sinks.push_back(options.sinks);
   return op({.kind = OpKind::Attention,
              .inputs = inputs,
+             .parameters = sinks,
              .attributes = {.heads = size(query, 2),
                             .kv_heads = size(key, 2),
                             .head_dim = size(query, 3),
@@ -280,6 +289,11 @@ BlockValue BlockBuilder::expand(BlockValue x, Shape shape) {
 }
 std::vector<BlockValue> BlockBuilder::split(BlockValue x, int parts, std::int64_t dim) {
   return op({.kind = OpKind::Split, .inputs = {x}, .attributes = {.dim = dim}, .num_outputs = parts});
+}
+std::array<BlockValue, 2> BlockBuilder::split_at(BlockValue x, std::int64_t length, std::int64_t dim) {
+  const OpAttributes attributes = {.dim = dim, .length = length};
+  const auto parts = op({.kind = OpKind::Split, .inputs = {x}, .attributes = attributes, .num_outputs = 2});
+  return {parts[0], parts[1]};
 }
 BlockValue BlockBuilder::contiguous(BlockValue x) {
   return unary(OpKind::Contiguous, x);

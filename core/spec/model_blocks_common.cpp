@@ -86,6 +86,21 @@ RotaryFrequencies frequencies_of(BlockBuilder& b, const BlockOptions& options) {
   return f;
 }
 
+/// The masks of layers that look back `window` tokens, and of layers without a window.
+void add_masks(BlockBuilder& b, const BlockOptions& options, BlockValue hidden) {
+  const std::int64_t window = options.integer("sliding_window");
+  const std::int64_t seq = b.size(hidden, 1);
+  if (options.flag("numeric_masks")) {
+    const Shape shape = {b.size(hidden, 0), 1, seq, seq};
+    b.output("causal_mask", b.filled(shape, {}, {.fill = ConstantFill::CausalMask}));
+    if (window > 0) b.output("window_mask", b.filled(shape, {}, {.length = window, .fill = ConstantFill::WindowMask}));
+    return;
+  }
+  if (window == 0 || seq < window) return;
+  b.output("window_mask",
+           b.filled({1, 1, seq, seq}, Dtype::Bool, {.length = window, .fill = ConstantFill::WindowMask}));
+}
+
 // Hugging Face makes the position ids in the forward pass, [1, seq] for all samples.
 void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue hidden = b.input("hidden");
@@ -93,15 +108,13 @@ void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   b.buffer("inv_freq", {head_dim / 2}, Dtype::Float32, false);
   const auto given = b.optional_input("position_ids");
   const BlockValue positions = given ? *given : b.positions({1, b.size(hidden, 1)});
-  const auto table = b.rotary_table(positions, head_dim, frequencies_of(b, options), options.flag("wide"));
+  const auto table = b.rotary_table(
+      positions, head_dim, frequencies_of(b, options),
+      {.wide = options.flag("wide"), .by_halves = options.flag("by_halves"), .complex = options.flag("complex")});
   const bool is_local = options.flag("local");
   b.output(is_local ? "cos_local" : "cos", table.cos);
   b.output(is_local ? "sin_local" : "sin", table.sin);
-  const std::int64_t window = options.integer("sliding_window");
-  const std::int64_t seq = b.size(hidden, 1);
-  if (window == 0 || seq < window) return;
-  b.output("window_mask",
-           b.filled({1, 1, seq, seq}, Dtype::Bool, {.length = window, .fill = ConstantFill::WindowMask}));
+  add_masks(b, options, hidden);
 }
 
 std::string rotary_class(const BlockOptions& options) {
@@ -177,6 +190,11 @@ BlockKind rotary_table_kind() {
                {"sliding_window", OptionType::Count, false,
                 "Makes window_mask too if the sequence is as long: the mask of layers that look back so many "
                 "tokens. Defaults to no such layers."},
+               {"by_halves", OptionType::Flag, false, "The tables are half as wide as a head (gpt-oss)."},
+               {"complex", OptionType::Flag, false, "The tables are one of complex numbers (DeepSeek-V2)."},
+               {"numeric_masks", OptionType::Flag, false,
+                "Makes causal_mask, and window_mask for any sequence, of numbers and for each sample: for attention "
+                "that is written out (gpt-oss)."},
                {"local", OptionType::Flag, false, "Makes cos_local and sin_local, a second table (Gemma 3)."}},
           .build = rotary_table,
           .class_name = rotary_class};

@@ -36,7 +36,7 @@ BlockValue split_heads(BlockBuilder& b, BlockValue x, std::int64_t heads) {
 }
 
 std::vector<OptionRule> decoder_attention_rules() {
-  return {
+  std::vector<OptionRule> rules = {
       {"family", OptionType::Text, false, "First word of the class names, such as Qwen3. Defaults to Llama."},
       {"num_attention_heads", OptionType::Size, true, "Query heads."},
       {"num_key_value_heads", OptionType::Size, false, "Key and value heads. Defaults to the number of query heads."},
@@ -53,6 +53,8 @@ std::vector<OptionRule> decoder_attention_rules() {
       {"interleaved_rotary", OptionType::Flag, false, "Rotary positions turn neighbors, not halves (GLM-4)."},
       {"unit_offset", OptionType::Flag, false, "Norms multiply by 1 + weight (Gemma)."},
       {"wide_weight", OptionType::Flag, false, "Norms multiply by the weight in fp32, and cast last (OLMo 2)."},
+      {"rotary_by_halves", OptionType::Flag, false, "Rotary positions turn halves in products of their own (gpt-oss)."},
+      {"sinks", OptionType::Flag, false, "One more score of no key in each row of attention (gpt-oss)."},
       {"sliding_window", OptionType::Count, false, "Tokens that attention looks back; 0: all."},
       {"attention_softcap", OptionType::Number, false, "Cap on attention scores (Gemma-2)."},
       {"query_pre_attn_scalar", OptionType::Number, false,
@@ -60,6 +62,9 @@ std::vector<OptionRule> decoder_attention_rules() {
       {"attention_dropout", OptionType::Number, false, "Dropout on attention weights. Defaults to 0."},
       norm_eps_rule(kRmsNormEpsDoc),
   };
+  const std::vector<OptionRule> latent = latent_attention_rules();
+  rules.insert(rules.end(), latent.begin(), latent.end());
+  return rules;
 }
 
 namespace {
@@ -112,10 +117,12 @@ NormOptions decoder_norm(BlockBuilder& b, const BlockOptions& options, std::stri
 static BlockValue mask_of(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue given = attention_mask(b);
   const bool has_window = options.integer("sliding_window") > 0 && !options.has("attention_softcap");
+  if (given.id < 0 && options.flag("sinks")) return b.input(has_window ? "window_mask" : "causal_mask");
   return given.id < 0 && has_window ? b.optional_input("window_mask").value_or(given) : given;
 }
 
 BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
+  if (options.has("kv_lora_rank")) return latent_attention(b, options, x);
   const std::string family = family_of(options);
   const std::int64_t hidden = b.size(x, -1);
   const std::int64_t heads = options.integer("num_attention_heads", 1);
@@ -133,12 +140,15 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
   const std::string norm_class = family + "RMSNorm";
 
   const auto scope = b.enter("self_attn", family + "Attention");
+  const int sinks = options.flag("sinks") ? b.parameter_of("", "sinks", {heads}) : -1;
   const auto [q, k, v] = projections(b, options, x, heads, kv_heads, head_dim, decoder_norm(b, options, norm_class));
   BlockBuilder::QueryKey rotated{q, k};
   if (options.flag("rope", true)) {
     const bool is_local = options.flag("local_rope");
     rotated = b.rotary(q, k, {b.input(is_local ? "cos_local" : "cos"), b.input(is_local ? "sin_local" : "sin")},
-                       {.partial = options.flag("partial_rotary"), .interleaved = options.flag("interleaved_rotary")});
+                       {.partial = options.flag("partial_rotary"),
+                        .interleaved = options.flag("interleaved_rotary"),
+                        .by_halves = options.flag("rotary_by_halves")});
     b.local("query_states", rotated.query);
     b.local("key_states", rotated.key);
   }
@@ -148,7 +158,8 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
                                         .softcap = options.number("attention_softcap"),
                                         .dropout = options.number("attention_dropout"),
                                         .bias = mask_of(b, options),
-                                        .scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0});
+                                        .scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0,
+                                        .sinks = sinks});
   const BlockValue output = b.linear("o_proj", mixed, hidden, {.bias = options.flag("output_bias")});
   return b.dropout("", output, options.number("residual_dropout"));
 }

@@ -61,6 +61,18 @@ std::vector<int> expert_parameters(BlockBuilder& b, const ExpertNames& names, co
   return parameters;
 }
 
+bool is_gpt_oss(const BlockOptions& options) {
+  return options.text("naming", "qwen") == "gpt_oss";
+}
+
+/// The class of the mixture.
+std::string moe_class(const BlockOptions& options) {
+  if (is_gpt_oss(options)) return family_of(options) + "MLP";
+  const std::string router = options.text("router", "softmax");
+  const std::string usual = router == "softmax" ? "SparseMoeBlock" : router == "sigmoid" ? "MoE" : "Moe";
+  return family_of(options) + usual;
+}
+
 std::int64_t experts_of(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t num_experts = options.integer("num_experts", 1);
   if (num_experts <= kMostExperts) return num_experts;
@@ -68,20 +80,22 @@ std::int64_t experts_of(BlockBuilder& b, const BlockOptions& options) {
   return 1;
 }
 
-/// The scores of a sigmoid in fp32, chosen within the best groups: GLM-4.5, DeepSeek-V3.
-std::vector<BlockValue> sigmoid_router(BlockBuilder& b, const BlockOptions& options, BlockValue tokens,
-                                       std::int64_t num_experts) {
+/// The scores of a sigmoid in fp32, or of a softmax, chosen within the best groups: GLM-4.5, DeepSeek.
+std::vector<BlockValue> wide_router(BlockBuilder& b, const BlockOptions& options, BlockValue tokens,
+                                    std::int64_t num_experts) {
   const auto scope = b.enter("gate", family_of(options) + "TopkRouter");
   const int weight = b.parameter_of("", "weight", {num_experts, b.size(tokens, -1)});
-  b.buffer("e_score_correction_bias", {num_experts}, Dtype::Float32, true);
+  const bool is_sigmoid = options.text("router", "softmax") == "sigmoid";
+  if (is_sigmoid) b.buffer("e_score_correction_bias", {num_experts}, Dtype::Float32, true);
   return b.op({.kind = OpKind::Router,
                .inputs = {tokens},
                .parameters = {weight},
-               .attributes = {.groups = options.integer("n_group", 1),
+               .attributes = {.wide = !is_sigmoid,
+                              .groups = options.integer("n_group", is_sigmoid ? 1 : 0),
                               .num_experts = num_experts,
                               .experts_per_token = options.integer("num_experts_per_tok", 1),
                               .norm_topk_prob = options.flag("norm_topk_prob", true),
-                              .sigmoid = true,
+                              .sigmoid = is_sigmoid,
                               .topk_groups = options.integer("topk_group", 1),
                               .scale = options.number("routed_scaling_factor", 1)},
                .names = {"routing_weights", "selected_experts"}});
@@ -102,12 +116,12 @@ std::vector<BlockValue> softmax_router(BlockBuilder& b, const BlockOptions& opti
 BlockValue stacked_mixture(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
   const std::string family = family_of(options);
   const bool is_mixtral = options.text("naming", "qwen") == "mixtral";
-  const bool is_sigmoid = options.text("router", "softmax") == "sigmoid";
+  const bool is_wide = options.text("router", "softmax") != "softmax";
   const std::int64_t num_experts = experts_of(b, options);
   const std::int64_t hidden = b.size(x, -1);
   const std::int64_t inner = options.integer("moe_intermediate_size", 1);
-  const std::string router_class = family + (is_sigmoid ? "TopkRouter" : "TopKRouter");
-  const auto scope = b.enter("mlp", family + (is_sigmoid ? "MoE" : "SparseMoeBlock"));
+  const std::string router_class = family + (is_wide ? "TopkRouter" : "TopKRouter");
+  const auto scope = b.enter("mlp", moe_class(options));
   if (is_mixtral) b.declare("gate", router_class);
   b.declare("experts", family + "Experts");
   if (!is_mixtral) b.declare("gate", router_class);
@@ -121,8 +135,8 @@ BlockValue stacked_mixture(BlockBuilder& b, const BlockOptions& options, BlockVa
   if (!is_mixtral) stacks();
   const BlockValue tokens = b.reshape(x, {b.size(x, 0) * b.size(x, 1), hidden});
   const auto routed =
-      is_sigmoid
-          ? sigmoid_router(b, options, tokens, num_experts)
+      is_wide
+          ? wide_router(b, options, tokens, num_experts)
           : softmax_router(b, options,
                            b.linear("gate", tokens, num_experts, {.class_name = router_class, .is_output_head = true}),
                            num_experts, is_mixtral);
@@ -141,7 +155,44 @@ BlockValue stacked_mixture(BlockBuilder& b, const BlockOptions& options, BlockVa
   return shared > 0 ? b.add(mixed, gated_mlp(b, options, "shared_experts", x, shared)) : mixed;
 }
 
+/// gpt-oss: a softmax of the chosen scores alone, biases, and stacks stored as [in, out].
+BlockValue clamped_mixture(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
+  const std::string family = family_of(options);
+  const std::string router_class = family + "TopKRouter";
+  const std::int64_t num_experts = experts_of(b, options);
+  const std::int64_t per_token = options.integer("num_experts_per_tok", 1);
+  const std::int64_t hidden = b.size(x, -1);
+  const std::int64_t inner = options.integer("moe_intermediate_size", 1);
+  const auto scope = b.enter("mlp", family + "MLP");
+  b.declare("router", router_class);
+  const BlockValue tokens = b.reshape(x, {b.size(x, 0) * b.size(x, 1), hidden});
+  const BlockValue scores = b.local(
+      "_", b.linear("router", tokens, num_experts, {.bias = true, .class_name = router_class, .is_output_head = true}));
+  const auto routed =
+      b.op({.kind = OpKind::Router,
+            .inputs = {scores},
+            .attributes = {.num_experts = num_experts, .experts_per_token = per_token, .top_first = true},
+            .names = {"router_scores", "router_indices"}});
+  BlockValue mixed;
+  {
+    const auto experts = b.enter("experts", family + "Experts");
+    const int both = b.parameter_of("", "gate_up_proj", {num_experts, hidden, 2 * inner});
+    const int both_bias = b.parameter_of("", "gate_up_proj_bias", {num_experts, 2 * inner});
+    const int down = b.parameter_of("", "down_proj", {num_experts, inner, hidden});
+    const int down_bias = b.parameter_of("", "down_proj_bias", {num_experts, hidden});
+    mixed = b.op({.kind = OpKind::GroupedExperts,
+                  .inputs = {tokens, routed[0], routed[1]},
+                  .parameters = {both_bias, both, down_bias, down},
+                  .attributes = {.num_experts = num_experts,
+                                 .experts_per_token = per_token,
+                                 .limit = options.number("swiglu_limit", 7),
+                                 .scale = options.number("swiglu_alpha", 1.702)}})[0];
+  }
+  return b.reshape(mixed, b.shape(x));
+}
+
 BlockValue mixture(BlockBuilder& b, const BlockOptions& options, const ExpertNames& names, BlockValue x) {
+  if (is_gpt_oss(options)) return clamped_mixture(b, options, x);
   if (options.flag("stacked")) return stacked_mixture(b, options, x);
   const std::string family = family_of(options);
   const std::int64_t num_experts = experts_of(b, options);
@@ -165,9 +216,8 @@ void moe_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string norm_class = family + "RMSNorm";
   const NormOptions norm = decoder_norm(b, options, norm_class);
   const ExpertNames& names = options.text("naming", "qwen") == "mixtral" ? kMixtral : kQwen;
-  const bool is_sigmoid = options.text("router", "softmax") == "sigmoid";
   b.declare("self_attn", family + "Attention");
-  b.declare(options.flag("stacked") ? "mlp" : names.moe, family + (is_sigmoid ? "MoE" : "SparseMoeBlock"));
+  b.declare(options.flag("stacked") ? "mlp" : names.moe, moe_class(options));
   b.declare("input_layernorm", norm_class);
   b.declare("post_attention_layernorm", norm_class);
 
@@ -195,18 +245,23 @@ std::vector<BlockKind> moe_blocks() {
       {"naming",
        OptionType::Text,
        false,
-       "The model whose names the experts' parameters have. Defaults to qwen.",
-       {"qwen", "mixtral"}},
+       "The model whose names the experts' parameters have; gpt_oss has its own router and experts too. Defaults to "
+       "qwen.",
+       {"qwen", "mixtral", "gpt_oss"}},
       {"stacked", OptionType::Flag, false, "The parameters of all experts are stacked (transformers 5)."},
       {"router",
        OptionType::Text,
        false,
-       "The scores of experts: a softmax, or sigmoids in fp32 with a correction of the choice (stacked). Defaults to "
-       "softmax.",
-       {"softmax", "sigmoid"}},
+       "The scores of experts: a softmax; in fp32 (stacked), sigmoids with a correction of the choice, or a softmax "
+       "(DeepSeek-V2). Defaults to softmax.",
+       {"softmax", "sigmoid", "wide_softmax"}},
+      {"swiglu_alpha", OptionType::Number, false,
+       "Factor inside the sigmoid of the gate (gpt_oss). Defaults to 1.702."},
+      {"swiglu_limit", OptionType::Number, false, "The largest gate, and up (gpt_oss). Defaults to 7."},
       {"n_group", OptionType::Size, false, "Groups of experts (sigmoid). Defaults to 1."},
       {"topk_group", OptionType::Size, false, "Groups that a token's experts are in (sigmoid). Defaults to 1."},
       {"routed_scaling_factor", OptionType::Number, false, "Factor of the weights (sigmoid). Defaults to 1."},
+      {"mlp_bias", OptionType::Flag, false, "The projections of that MLP have biases."},
       {"shared_intermediate_size", OptionType::Size, false,
        "Width inside the MLP that all tokens go through too (stacked). Defaults to no such MLP."},
   };

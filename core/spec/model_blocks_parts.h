@@ -30,6 +30,10 @@ std::vector<OptionRule> decoder_attention_rules();
 /// [batch, seq, hidden] -> the same shape. Reads the values cos and sin, and attention_mask if the model has one.
 BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x);
 
+/// The same with latent keys and values, below "self_attn" too; `decoder_attention` calls it for a "kv_lora_rank".
+BlockValue latent_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x);
+std::vector<OptionRule> latent_attention_rules();
+
 /// The norms of a layer: options "norm_eps", "unit_offset" and "wide_weight". REQUIRES: `class_name` outlives it.
 NormOptions decoder_norm(BlockBuilder& b, const BlockOptions& options, std::string_view class_name);
 

@@ -136,6 +136,16 @@ double lowest_number(c10::ScalarType dtype) {
   return std::numeric_limits<float>::lowest();
 }
 
+namespace {
+
+at::Tensor window_mask(const OpAttributes& attributes, const Shape& shape, c10::ScalarType dtype) {
+  const at::Tensor seen = at::ones(shape, on_host(c10::kBool)).tril_(0).triu_(1 - attributes.length);
+  if (dtype == c10::kBool) return seen;
+  return at::zeros(shape, on_host(dtype)).masked_fill_(seen.logical_not(), lowest_number(dtype));
+}
+
+}  // namespace
+
 at::Tensor make_constant(const OpAttributes& attributes, const Shape& shape, c10::ScalarType dtype,
                          c10::Device device) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);
@@ -154,7 +164,7 @@ at::Tensor make_constant(const OpAttributes& attributes, const Shape& shape, c10
     case ConstantFill::CausalMask:
       return at::full(shape, lowest_number(dtype), options).triu_(1);
     case ConstantFill::WindowMask:
-      return at::ones(shape, on_host(c10::kBool)).tril_(0).triu_(1 - attributes.length).to(device);
+      return window_mask(attributes, shape, dtype).to(device);
     case ConstantFill::RelativeBuckets:
     case ConstantFill::Rows:
       break;

@@ -67,8 +67,23 @@ at::Tensor turned(const OpRun& run, const at::Tensor& x, const at::Tensor& cos, 
   return straight + crossed;
 }
 
+at::Tensor turned_by_halves(const OpRun& run, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const std::int64_t half = x.size(-1) / 2;
+  const bool pairs = run.attributes().interleaved;
+  const at::Tensor a = pairs ? x.slice(-1, 0, std::nullopt, 2) : x.narrow(-1, 0, half);
+  const at::Tensor b = pairs ? x.slice(-1, 1, std::nullopt, 2) : x.narrow(-1, half, half);
+  const at::Tensor c = cos.narrow(-1, 0, half);
+  const at::Tensor s = sin.narrow(-1, 0, half);
+  const at::Tensor a_cos = a * c;
+  const at::Tensor first = a_cos - b * s;
+  const at::Tensor b_cos = b * c;
+  const at::Tensor second = b_cos + a * s;
+  return at::cat({first, second}, -1);
+}
+
 at::Tensor turned_part(const OpRun& run, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const std::int64_t width = cos.size(-1);
+  if (run.attributes().by_halves) return turned_by_halves(run, x, cos, sin);
   if (!run.attributes().partial_rotary) return turned(run, x, cos, sin);
   const at::Tensor part = x.narrow(-1, 0, width);
   const at::Tensor kept = x.narrow(-1, width, x.size(-1) - width);
@@ -106,6 +121,14 @@ double score_scale(const OpRun& run, const at::Tensor& q) {
   return given > 0 ? given : std::pow(static_cast<double>(q.size(-1)), -0.5);
 }
 
+// transformers 5.24 models/gpt_oss/modeling_gpt_oss.py, eager_attention_forward.
+at::Tensor softmax_with_sinks(const at::Tensor& scores, const at::Tensor& sinks) {
+  const at::Tensor wide = sinks.reshape({1, -1, 1, 1}).expand({scores.size(0), -1, scores.size(-2), -1});
+  at::Tensor combined = at::cat({scores, wide}, -1);
+  combined = combined - std::get<0>(combined.max(-1, /*keepdim=*/true));
+  return at::softmax(combined, -1, combined.scalar_type()).narrow(-1, 0, scores.size(-1));
+}
+
 at::Tensor eager(const OpRun& run, const at::Tensor& q, at::Tensor k, at::Tensor v,
                  const std::optional<at::Tensor>& mask) {
   const std::int64_t copies = q.size(1) / k.size(1);
@@ -122,7 +145,11 @@ at::Tensor eager(const OpRun& run, const at::Tensor& q, at::Tensor k, at::Tensor
   } else if (run.attributes().causal) {
     weights = weights + causal_mask(run, q.size(2), k.size(2), weights);
   }
-  weights = at::softmax(weights, -1, c10::kFloat).to(q.scalar_type());
+  if (run.parameters.empty()) {
+    weights = at::softmax(weights, -1, c10::kFloat).to(q.scalar_type());
+  } else {
+    weights = softmax_with_sinks(weights, run.parameters[0]);
+  }
   if (run.attributes().probability > 0) weights = at::dropout(weights, run.attributes().probability, true);
   return at::matmul(weights, v).transpose(1, 2).contiguous();
 }
@@ -135,16 +162,23 @@ Tensors rotary_table(const OpRun& run) {
   std::vector<std::int64_t> sizes = positions.sizes().vec();
   sizes.back() = -1;
   sizes.push_back(1);
+  const double factor = run.attributes().rotary.attention_factor;
+  if (run.attributes().by_halves) {
+    const at::Tensor angles = positions.unsqueeze(-1).to(c10::kFloat) * inverse_frequencies(run).to(c10::kFloat);
+    const at::Tensor cos = angles.cos() * factor;
+    const at::Tensor sin = angles.sin() * factor;
+    return {cos.to(run.context.activation), sin.to(run.context.activation)};
+  }
   const at::Tensor frequencies = inverse_frequencies(run).unsqueeze(-1).to(c10::kFloat).expand(sizes);
   const at::Tensor rows = positions.unsqueeze(-2).to(c10::kFloat);
   const at::Tensor angles = at::matmul(frequencies, rows).transpose(-2, -1);
-  if (run.context.implementations.rotary == RotaryImplementation::Complex) {
+  if (run.context.implementations.rotary == RotaryImplementation::Complex || run.attributes().as_complex) {
     // One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
-    const at::Tensor table = at::polar(at::ones_like(angles), angles);
+    at::Tensor table = at::polar(at::ones_like(angles), angles);
+    if (factor != 1) table = table * factor;
     return {table, table};
   }
   const at::Tensor both = at::cat({angles, angles}, -1);
-  const double factor = run.attributes().rotary.attention_factor;
   const at::Tensor cos = both.cos() * factor;
   const at::Tensor sin = both.sin() * factor;
   if (run.attributes().wide) return {cos, sin};
@@ -164,7 +198,7 @@ Tensors rotary(const OpRun& run) {
   const at::Tensor k = run.inputs[1].transpose(heads, 2);
   at::Tensor c = cos.unsqueeze(heads);
   at::Tensor s = sin.unsqueeze(heads);
-  if (run.attributes().interleaved) {
+  if (run.attributes().interleaved && !run.attributes().by_halves) {
     c = c.narrow(-1, 0, c.size(-1) / 2).repeat_interleave(2, -1);
     s = s.narrow(-1, 0, s.size(-1) / 2).repeat_interleave(2, -1);
   }
@@ -189,7 +223,7 @@ Tensors attention(const OpRun& run) {
     k = repeat(k, copies);
     v = repeat(v, copies);
   }
-  if (use.attention == AttentionBackend::Eager || a.softcap > 0) {
+  if (use.attention == AttentionBackend::Eager || a.softcap > 0 || !run.parameters.empty()) {
     return {eager(run, q, k, v, mask).reshape(run.output_shape())};
   }
   if (a.causal && !mask && a.window > 0 && a.window < k.size(2)) mask = causal_mask(run, q.size(2), k.size(2), q);

@@ -24,6 +24,7 @@
 #include <ATen/ops/index_add.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mm.h>
@@ -33,6 +34,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
@@ -163,8 +165,28 @@ Tensors sigmoid_router(const OpRun& run) {
   return {weights * a.scale, chosen};
 }
 
+// transformers 5.24 models/deepseek_v2/modeling_deepseek_v2.py, DeepseekV2TopkRouter.
+Tensors wide_softmax_router(const OpRun& run) {
+  const OpAttributes& a = run.attributes();
+  const std::int64_t experts = run.parameters[0].size(0);
+  at::Tensor scores = at::softmax(at::linear(run.inputs[0].to(c10::kFloat), run.parameters[0].to(c10::kFloat)), -1);
+  if (a.groups > 0) {
+    const at::Tensor best = std::get<0>(scores.detach().view({-1, a.groups, experts / a.groups}).max(-1));
+    const at::Tensor mask = at::zeros_like(best).scatter_(1, std::get<1>(best.topk(a.topk_groups, -1)), 1);
+    const at::Tensor kept = mask.unsqueeze(-1).expand({-1, a.groups, experts / a.groups}).reshape({-1, experts});
+    scores = scores.masked_fill(kept.eq(0), 0);
+  }
+  const auto [weights, chosen] = scores.topk(a.experts_per_token, -1);
+  return {weights * a.scale, chosen};
+}
+
 Tensors router(const OpRun& run) {
   if (run.attributes().sigmoid) return sigmoid_router(run);
+  if (!run.parameters.empty()) return wide_softmax_router(run);
+  if (run.attributes().top_first) {
+    const auto [best, indices] = at::topk(run.inputs[0], run.attributes().experts_per_token, -1);
+    return {at::softmax(best, 1, best.scalar_type()), indices};
+  }
   auto [weights, chosen] = at::topk(at::softmax(run.inputs[0], 1, c10::kFloat), run.attributes().experts_per_token, -1);
   if (run.attributes().norm_topk_prob) weights = weights / weights.sum(-1, /*keepdim=*/true);
   return {run.attributes().wide ? weights : weights.to(run.inputs[0].scalar_type()), chosen};
@@ -192,6 +214,21 @@ Tensors experts(const OpRun& run) {
   return {result};
 }
 
+namespace {
+
+// transformers 5.24 models/gpt_oss/modeling_gpt_oss.py, GptOssExperts.
+at::Tensor clamped_expert(const OpRun& run, const at::Tensor& x, std::int64_t expert) {
+  const OpAttributes& a = run.attributes();
+  const auto parameter = [&](std::size_t which) { return run.parameters[which].select(0, expert); };
+  const at::Tensor both = at::matmul(x, parameter(1)) + parameter(0);
+  const at::Tensor gate = both.slice(-1, 0, std::nullopt, 2).clamp_max(a.limit);
+  const at::Tensor up = both.slice(-1, 1, std::nullopt, 2).clamp(-a.limit, a.limit);
+  const at::Tensor glu = gate * at::sigmoid(gate * a.scale);
+  return at::matmul((up + 1) * glu, parameter(3)) + parameter(2);
+}
+
+}  // namespace
+
 // transformers 5.24 integrations/moe.py, with a product for each expert: the same numbers without a grouped product.
 Tensors grouped_experts(const OpRun& run) {
   const at::Tensor& x = run.inputs[0];
@@ -202,9 +239,13 @@ Tensors grouped_experts(const OpRun& run) {
     const Tensors hits = at::where(chosen.eq(e));
     const at::Tensor& rows = hits[0];
     const at::Tensor& slots = hits[1];
-    const at::Tensor both = at::linear(at::index(x, {rows}), run.parameters[0].select(0, e));
-    const Tensors parts = both.chunk(2, -1);
-    at::Tensor current = at::linear(at::silu(parts[0]) * parts[1], run.parameters[1].select(0, e));
+    at::Tensor current = at::index(x, {rows});
+    if (run.attributes().limit > 0) {
+      current = clamped_expert(run, current, e);
+    } else {
+      const Tensors parts = at::linear(current, run.parameters[0].select(0, e)).chunk(2, -1);
+      current = at::linear(at::silu(parts[0]) * parts[1], run.parameters[1].select(0, e));
+    }
     current = current * at::index(run.inputs[1], {rows, slots}).unsqueeze(-1);
     result = at::index_add(result, 0, rows, current.to(x.scalar_type()));
   }

@@ -160,7 +160,10 @@ Tensors expand(const OpRun& run) {
 }
 
 Tensors split(const OpRun& run) {
-  return run.inputs[0].chunk(static_cast<std::int64_t>(run.op.outputs.size()), run.attributes().dim);
+  const OpAttributes& a = run.attributes();
+  const at::Tensor& x = run.inputs[0];
+  if (a.length > 0) return x.split_with_sizes({a.length, x.size(a.dim) - a.length}, a.dim);
+  return x.chunk(static_cast<std::int64_t>(run.op.outputs.size()), a.dim);
 }
 
 Tensors contiguous(const OpRun& run) {

@@ -90,7 +90,10 @@ def make_constant(attributes: dict[str, Any], shape: tuple[int, ...], dtype: tor
         return torch.full(shape, torch.finfo(dtype).min, dtype=dtype, device=device).triu_(1)
     out = torch.empty(shape, dtype=dtype, device=device)
     if fill == "window_mask":
-        return out.copy_(torch.ones(shape, dtype=torch.bool).tril_(0).triu_(1 - attributes["length"]))
+        seen = torch.ones(shape, dtype=torch.bool).tril_(0).triu_(1 - attributes["length"])
+        if dtype == torch.bool:
+            return out.copy_(seen)
+        return out.copy_(torch.zeros(shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min))
     if fill == "positions":
         for row in out.view(-1, shape[-1]):
             torch.arange(shape[-1], out=row)

@@ -26,12 +26,19 @@ def _inverse_frequencies(op: Op, context: KernelContext) -> torch.Tensor:
 @torch.no_grad()
 def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     positions = inputs[0]
+    if op.attributes["by_halves"]:
+        angles = positions[..., None].float() * _inverse_frequencies(op, context).float()
+        factor = op.attributes["attention_factor"]
+        cos, sin = angles.cos() * factor, angles.sin() * factor
+        return cos.to(dtype=context.activation), sin.to(dtype=context.activation)
     frequencies = _inverse_frequencies(op, context)[:, None].float().expand(*positions.shape[:-1], -1, 1)
     rows = positions.unsqueeze(-2).float()
     angles = (frequencies @ rows).transpose(-2, -1)
-    if context.implementations.rotary == "complex":
+    if context.implementations.rotary == "complex" or op.attributes["as_complex"]:
         # One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
         table = torch.polar(torch.ones_like(angles), angles)
+        if op.attributes["attention_factor"] != 1:
+            table = table * op.attributes["attention_factor"]
         return table, table
     both = torch.cat((angles, angles), dim=-1)
     factor = op.attributes["attention_factor"]
@@ -58,6 +65,12 @@ def _rotate_complex(q: torch.Tensor, k: torch.Tensor, table: torch.Tensor) -> tu
     return turned_q.type_as(q), turned_k.type_as(k)
 
 
+def _rotate_by_halves(op: Op, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = (x[..., 0::2], x[..., 1::2]) if op.attributes["interleaved"] else torch.chunk(x, 2, dim=-1)
+    cos, sin = cos[..., :a.shape[-1]], sin[..., :a.shape[-1]]
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
 @kernel("rotary")
 def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     q, k, cos, sin = inputs
@@ -66,6 +79,9 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
     # Whether heads come first determines the memory order of gradients.
     heads = 1 if context.implementations.rotary == "halves" else 2
     q, k, cos, sin = q.transpose(heads, 2), k.transpose(heads, 2), cos.unsqueeze(heads), sin.unsqueeze(heads)
+    if op.attributes["by_halves"]:
+        turned_q, turned_k = (_rotate_by_halves(op, x, cos, sin) for x in (q, k))
+        return turned_q.transpose(heads, 2), turned_k.transpose(heads, 2)
     turn = _rotate_half
     if op.attributes["interleaved"]:
         cos, sin = (table[..., :table.shape[-1] // 2].repeat_interleave(2, dim=-1) for table in (cos, sin))
@@ -100,8 +116,16 @@ def _causal_mask(op: Op, queries: int, keys: int, like: torch.Tensor) -> torch.T
     return mask
 
 
+def _softmax_with_sinks(scores: torch.Tensor, sinks: torch.Tensor) -> torch.Tensor:
+    """transformers 5.24 models/gpt_oss/modeling_gpt_oss.py, eager_attention_forward."""
+    wide = sinks.reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[-2], -1)
+    combined = torch.cat([scores, wide], dim=-1)
+    combined = combined - combined.max(dim=-1, keepdim=True).values
+    return F.softmax(combined, dim=-1, dtype=combined.dtype)[..., :-1]
+
+
 def _eager(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-           mask: torch.Tensor | None) -> torch.Tensor:
+           mask: torch.Tensor | None, sinks: torch.Tensor | None) -> torch.Tensor:
     copies = q.shape[1] // k.shape[1]
     k, v = _repeat(k, copies), _repeat(v, copies)
     weights = torch.matmul(q, k.transpose(2, 3)) * (op.attributes["score_scale"] or q.shape[-1] ** -0.5)
@@ -113,7 +137,10 @@ def _eager(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: 
         weights = weights + mask
     elif op.attributes["causal"]:
         weights = weights + _causal_mask(op, q.shape[2], k.shape[2], weights)
-    weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)
+    if sinks is not None:
+        weights = _softmax_with_sinks(weights, sinks)
+    else:
+        weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)
     if op.attributes["probability"] > 0:
         weights = F.dropout(weights, p=op.attributes["probability"], training=True)
     return torch.matmul(weights, v).transpose(1, 2).contiguous()
@@ -144,8 +171,8 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
         k, v = _repeat(k, copies), _repeat(v, copies)
     shape = context.shapes[op.outputs[0]]
     windowed = op.attributes["causal"] and mask is None and 0 < op.attributes["window"] < k.shape[2]
-    if use.attention == "eager" or op.attributes["softcap"] > 0:
-        return _eager(op, context, q, k, v, mask).reshape(shape)
+    if use.attention == "eager" or op.attributes["softcap"] > 0 or parameters:
+        return _eager(op, context, q, k, v, mask, parameters[0] if parameters else None).reshape(shape)
     if windowed and (use.attention == "flash" or use.attention == "automatic" and _has_flash(q)):
         return _flash_with_window(op, *(x.transpose(1, 2) for x in (q, k, v))).reshape(shape)
     if windowed:

@@ -120,10 +120,32 @@ def _sigmoid_router(op: Op, context: KernelContext, x: torch.Tensor, weight: tor
     return weights * a["scale"], chosen
 
 
+def _wide_softmax_router(op: Op, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """transformers 5.24 models/deepseek_v2/modeling_deepseek_v2.py, DeepseekV2TopkRouter."""
+    a = op.attributes
+    groups, experts = a["groups"], weight.shape[0]
+    logits = F.linear(x.type(torch.float32), weight.type(torch.float32))
+    scores = logits.softmax(dim=-1, dtype=torch.float32)
+    if groups:
+        best = scores.view(-1, groups, experts // groups).max(dim=-1).values
+        best_groups = torch.topk(best, k=a["topk_groups"], dim=-1, sorted=False)[1]
+        group_mask = torch.zeros_like(best)
+        group_mask.scatter_(1, best_groups, 1)
+        mask = group_mask.unsqueeze(-1).expand(-1, groups, experts // groups).reshape(-1, experts)
+        scores = scores.masked_fill(~mask.bool(), 0.0)
+    weights, chosen = torch.topk(scores, k=a["experts_per_token"], dim=-1, sorted=False)
+    return weights * a["scale"], chosen
+
+
 @kernel("router")
 def router(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     if op.attributes["sigmoid"]:
         return _sigmoid_router(op, context, inputs[0], parameters[0])
+    if parameters:
+        return _wide_softmax_router(op, inputs[0], parameters[0])
+    if op.attributes["top_first"]:
+        best, chosen = torch.topk(inputs[0], op.attributes["experts_per_token"], dim=-1)
+        return F.softmax(best, dim=1, dtype=best.dtype), chosen
     weights = F.softmax(inputs[0], dim=1, dtype=torch.float)
     weights, chosen = torch.topk(weights, op.attributes["experts_per_token"], dim=-1)
     if op.attributes["norm_topk_prob"]:
@@ -156,11 +178,22 @@ def experts(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors
     return result
 
 
+def _clamped_gate(op: Op, both: torch.Tensor) -> torch.Tensor:
+    """transformers 5.24 models/gpt_oss/modeling_gpt_oss.py, GptOssExperts._apply_gate."""
+    limit = op.attributes["limit"]
+    gate, up = both[..., ::2], both[..., 1::2]
+    gate = gate.clamp(min=None, max=limit)
+    up = up.clamp(min=-limit, max=limit)
+    glu = gate * torch.sigmoid(gate * op.attributes["scale"])
+    return (up + 1) * glu
+
+
 @kernel("grouped_experts")
 def grouped_experts(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     """transformers 5.24 integrations/moe.py, grouped_mm_experts_forward."""
     x, weights, chosen = inputs
-    both, down = parameters
+    is_clamped = len(parameters) == 4
+    both_bias, both, down_bias, down = parameters if is_clamped else (None, parameters[0], None, parameters[1])
     tokens, per_token = chosen.shape
     shares, experts = weights.reshape(-1), chosen.reshape(-1)
     sorted_experts, order = torch.sort(experts)
@@ -170,10 +203,16 @@ def grouped_experts(op: Op, context: KernelContext, inputs: Tensors, parameters:
     counted = sorted_experts.float() if on_host else sorted_experts.int()
     counts = torch.histc(counted, bins=both.shape[0], min=0, max=both.shape[0] - 1)
     offsets = torch.cumsum(counts, dim=0, dtype=torch.int32)
-    y = F.grouped_mm(rows, both.transpose(-2, -1), offs=offsets)
-    gate, up = y.chunk(2, dim=-1)
-    y = F.silu(gate) * up
-    y = F.grouped_mm(y, down.transpose(-2, -1), offs=offsets)
+    if is_clamped:
+        bias = both_bias[sorted_experts]
+        y = _clamped_gate(op, F.grouped_mm(rows, both, offs=offsets).add_(bias))
+        bias = down_bias[sorted_experts]
+        y = F.grouped_mm(y, down, offs=offsets).add_(bias)
+    else:
+        y = F.grouped_mm(rows, both.transpose(-2, -1), offs=offsets)
+        gate, up = y.chunk(2, dim=-1)
+        y = F.silu(gate) * up
+        y = F.grouped_mm(y, down.transpose(-2, -1), offs=offsets)
     weighted = y * shares.unsqueeze(-1)
     inverse = torch.empty_like(order)
     inverse[order] = torch.arange(order.shape[0], device=x.device)

@@ -147,7 +147,10 @@ def expand(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
 
 @kernel("split")
 def split(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
-    return inputs[0].chunk(len(op.outputs), dim=op.attributes["dim"])
+    length, dim = op.attributes["length"], op.attributes["dim"]
+    if length:
+        return inputs[0].split([length, inputs[0].shape[dim] - length], dim=dim)
+    return inputs[0].chunk(len(op.outputs), dim=dim)
 
 
 @kernel("contiguous")

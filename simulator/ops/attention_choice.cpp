@@ -82,7 +82,7 @@ std::string refusal_of_cudnn(const AttentionCase& which) {
 }  // namespace
 
 std::string refusal_of(AttentionBackend backend, const AttentionCase& which) {
-  if (which.softcap) return {};  // Written-out attention.
+  if (which.written_out) return {};  // Written-out attention.
   switch (backend) {
     case AttentionBackend::Flash:
       return refusal_of_flash(which);
@@ -110,7 +110,7 @@ std::optional<Error> check_attention(const AttentionCase& which, const Implement
 }
 
 AttentionBackend choose_attention(const AttentionCase& which, const Implementations& implementations) {
-  if (which.softcap) return AttentionBackend::Eager;
+  if (which.written_out) return AttentionBackend::Eager;
   if (implementations.attention != AttentionBackend::Automatic) return implementations.attention;
   const auto takes = [&](AttentionBackend backend) { return refusal_of(backend, which).empty(); };
   const bool cudnn_first = implementations.prefer_cudnn_attention && which.compute_capability >= 90 && !which.mask;

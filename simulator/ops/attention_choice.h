@@ -23,7 +23,7 @@ struct AttentionCase {
   bool mask_is_trained = false;
   bool causal_cross = false;  ///< Causal with another number of keys than of queries.
   bool dropout = false;
-  bool softcap = false;  ///< True if scores are capped, which no fused backend does.
+  bool written_out = false;  ///< Scores are capped or have sinks, which no fused backend does.
   int compute_capability = 90;
 };
 

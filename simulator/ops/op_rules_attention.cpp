@@ -232,7 +232,7 @@ AttentionCase case_of(const KernelWriter& w, const AttentionSizes& s) {
           .mask_is_trained = mask && w.slot(s.mask).differentiable && !w.is_input(s.mask),
           .causal_cross = w.op().attributes.causal && !mask && s.queries != s.keys,
           .dropout = w.op().attributes.probability > 0,
-          .softcap = w.op().attributes.softcap > 0,
+          .written_out = w.op().attributes.softcap > 0 || w.has_parameter(0),
           .compute_capability = w.context().compute_capability};
 }
 

@@ -1,8 +1,8 @@
 // Attention with score matrices: the math path of scaled_dot_product_attention, and Hugging Face's eager attention.
 //
 // Sources: aten/src/ATen/native/transformers/attention.cpp (_scaled_dot_product_attention_math), transformers
-// modeling_llama.py (eager_attention_forward, repeat_kv), torch 2.11; checked event by event by
-// tests/rehearsal/op_rules_test.py.
+// modeling_llama.py (eager_attention_forward, repeat_kv), modeling_gpt_oss.py (eager_attention_forward), torch 2.11;
+// checked event by event by tests/rehearsal/op_rules_test.py.
 
 #include <cstdint>
 #include <vector>
@@ -81,6 +81,26 @@ int add_mask(KernelWriter& w, int scores, const AttentionSizes& s) {
   return masked;
 }
 
+// gpt-oss: one more column of scores, [heads], which no key has. The largest score of each row is subtracted.
+int softmax_with_sinks(KernelWriter& w, int masked, const AttentionSizes& s) {
+  const std::int64_t rows = s.batch * s.heads * s.queries;
+  const Dtype dtype = w.slot(masked).dtype;
+  const int sinks = w.alias(w.parameter(0), rows);
+  Kernel& expand = w.add(KernelKind::View, {{w.parameter(0), GradRule::Fresh}}, {sinks});
+  w.note_sum(expand, 0, rows / s.heads, false);
+  const int both = w.cat({masked, sinks});
+  const int largest = w.make(rows, dtype);
+  const int places = w.make(rows, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{both, GradRule::Fresh}}, {largest, places}).saved = {{places, 0}};
+  hold(w, {masked, sinks});
+  const int shifted = w.make(w.elements(both), dtype);
+  Kernel& subtract = w.add(KernelKind::Elementwise, {{both, GradRule::Alias}, {largest, GradRule::Fresh}}, {shifted});
+  w.note_sum(subtract, 1, s.keys + 1, true, w.bytes(shifted));
+  const int weights = w.softmax(shifted);
+  hold(w, {masked, sinks, shifted});
+  return w.slice(weights, s.scores());
+}
+
 }  // namespace
 
 void hold(KernelWriter& w, const std::vector<int>& slots) {
@@ -133,9 +153,14 @@ int eager_attention(KernelWriter& w, int q, int k, int v, const AttentionSizes& 
   int scores = w.scale(w.matmul(rows, columns, s.batch * s.heads, s.queries, s.dim, s.keys));
   if (w.op().attributes.softcap > 0) scores = w.scale(w.unary(w.scale(scores), false, true));
   const int masked = add_mask(w, scores, s);
-  int weights = w.cast(w.softmax_in_fp32(masked), w.slot(q).dtype);
-  // `attn_weights` names the masked scores until the softmax is back in the activations' dtype.
-  hold(w, {masked});
+  int weights = -1;
+  if (w.has_parameter(0)) {
+    weights = softmax_with_sinks(w, masked, s);
+  } else {
+    weights = w.cast(w.softmax_in_fp32(masked), w.slot(q).dtype);
+    // `attn_weights` names the masked scores until the softmax is back in the activations' dtype.
+    hold(w, {masked});
+  }
   weights = w.dropout(weights);
   const int product =
       w.matmul(weights, contiguous_heads(w, all_v, s, grouped), s.batch * s.heads, s.queries, s.keys, s.value_dim);

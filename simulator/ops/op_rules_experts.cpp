@@ -17,20 +17,28 @@ namespace fsdp::simulator {
 
 namespace {
 
-// GLM-4.5 and DeepSeek-V3: F.linear(x.type(fp32), weight.type(fp32)).sigmoid(), and top-k of a corrected copy. What the
-// choice alone reads lives until the function returns.
-void write_sigmoid_router(KernelWriter& w) {
+// F.linear(x, weight.type(fp32)) of x in fp32.
+int wide_logits(KernelWriter& w, int x) {
   const std::int64_t tokens = w.input_shape(0).front();
   const std::int64_t experts = w.parameter_shape(0).front();
   const std::int64_t hidden = w.parameter_shape(0).back();
-  const std::int64_t groups = w.op().attributes.groups;
-  const std::int64_t chosen = num_elements(w.output_shape(0));
-  const int x = w.cast(w.input(0), Dtype::Float32);
   const int weight = w.cast(w.parameter(0), Dtype::Float32);
   const int logits = w.make(tokens * experts, Dtype::Float32);
   Kernel& product = w.add(KernelKind::Gemm, {{weight, GradRule::Fresh}, {x, GradRule::Fresh}}, {logits});
   product.saved = {{x, 0}, {weight, 1}};
   product.flops = 2.0 * static_cast<double>(tokens) * static_cast<double>(hidden) * static_cast<double>(experts);
+  return logits;
+}
+
+// GLM-4.5 and DeepSeek-V3: F.linear(x.type(fp32), weight.type(fp32)).sigmoid(), and top-k of a corrected copy. What the
+// choice alone reads lives until the function returns.
+void write_sigmoid_router(KernelWriter& w) {
+  const std::int64_t tokens = w.input_shape(0).front();
+  const std::int64_t experts = w.parameter_shape(0).front();
+  const std::int64_t groups = w.op().attributes.groups;
+  const std::int64_t chosen = num_elements(w.output_shape(0));
+  const int x = w.cast(w.input(0), Dtype::Float32);
+  const int logits = wide_logits(w, x);
   const int scores = w.unary(logits, false, true);
   const auto plain = [&](std::int64_t elements, Dtype dtype) {
     const int y = w.make(elements, dtype, false);
@@ -52,8 +60,56 @@ void write_sigmoid_router(KernelWriter& w) {
   w.set_output(1, indices);
 }
 
+// gpt-oss: top-k of the scores, and a softmax of those alone.
+void write_top_first_router(KernelWriter& w) {
+  const std::int64_t chosen = num_elements(w.output_shape(0));
+  const int best = w.make(chosen, w.slot(w.input(0)).dtype);
+  const int indices = w.make(chosen, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{w.input(0), GradRule::Fresh}}, {best, indices}).saved = {{indices, 0}};
+  w.set_output(0, w.softmax(best));
+  w.last_kernel().holds = {best};
+  w.set_output(1, indices);
+}
+
+// DeepSeek-V2: a softmax in fp32 of logits in fp32; with groups, the scores of all others become 0.
+void write_wide_softmax_router(KernelWriter& w) {
+  const std::int64_t tokens = w.input_shape(0).front();
+  const std::int64_t experts = w.parameter_shape(0).front();
+  const std::int64_t groups = w.op().attributes.groups;
+  const std::int64_t chosen = num_elements(w.output_shape(0));
+  const int x = w.cast(w.input(0), Dtype::Float32);
+  const int logits = wide_logits(w, x);
+  int scores = w.softmax(logits);
+  std::vector<int> locals = {x, logits, scores};
+  if (groups > 0) {
+    const auto plain = [&](std::int64_t elements, Dtype dtype) {
+      const int y = w.make(elements, dtype, false);
+      w.add(KernelKind::Elementwise, {{scores, GradRule::None}}, {y});
+      locals.push_back(y);
+      return y;
+    };
+    plain(tokens * groups, Dtype::Float32);
+    plain(tokens * w.op().attributes.topk_groups, Dtype::Int64);
+    plain(tokens * groups, Dtype::Float32);
+    const int mask = plain(tokens * experts, Dtype::Float32);
+    const int hidden = w.make(tokens * experts, Dtype::Bool, false);
+    w.add(KernelKind::Elementwise, {{mask, GradRule::None}}, {hidden}).forward_temps = {tokens * experts};
+    const int kept = w.make(tokens * experts, Dtype::Float32);
+    w.add(KernelKind::Elementwise, {{scores, GradRule::Fresh}}, {kept}).saved = {{hidden, 0}};
+    scores = kept;
+  }
+  const int weights = w.make(chosen, Dtype::Float32);
+  const int indices = w.make(chosen, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{scores, GradRule::Fresh}}, {weights, indices}).saved = {{indices, 0}};
+  w.set_output(0, w.scale(weights));
+  w.last_kernel().holds = locals;
+  w.set_output(1, indices);
+}
+
 void write_router(KernelWriter& w) {
   if (w.op().attributes.sigmoid) return write_sigmoid_router(w);
+  if (w.has_parameter(0)) return write_wide_softmax_router(w);
+  if (w.op().attributes.top_first) return write_top_first_router(w);
   const int probabilities = w.softmax_in_fp32(w.input(0));
   const std::int64_t chosen = num_elements(w.output_shape(0));
   const int weights = w.make(chosen, Dtype::Float32);
@@ -140,6 +196,26 @@ int grouped_product(KernelWriter& w, int x, int weight, int offsets, std::int64_
   return y;
 }
 
+// Both by a limit, then (up + 1) * gate * sigmoid(alpha * gate): modeling_gpt_oss.py, _apply_gate. A limit on both
+// sides compares twice.
+int clamped_gate(KernelWriter& w, int both, std::int64_t elements) {
+  const auto clamped = [&](int x, bool on_both_sides) {
+    const int y = w.unary(x, true, false);
+    Kernel& kernel = w.last_kernel();
+    kernel.backward_temps = {{elements, TempLife::Early}, {1, TempLife::Early}};
+    if (on_both_sides) kernel.backward_temps.push_back({elements, TempLife::Early});
+    return y;
+  };
+  const int gate_part = w.slice(both, elements);
+  const int up_part = w.slice(both, elements);
+  const int gate = clamped(gate_part, false);
+  const int up = clamped(up_part, true);
+  const int glu = w.mul(gate, w.unary(w.scale(gate), false, true));
+  const int gated = w.mul(w.shifted(up), glu);
+  w.last_kernel().holds = {both, gate, up, glu};
+  return gated;
+}
+
 // transformers 5, integrations/moe.py, grouped_mm_experts_forward: the choices sorted by expert, two grouped products
 // over all of them, and the sorting undone. No tensor depends on how the router spreads the tokens.
 void write_grouped_experts(KernelWriter& w) {
@@ -148,7 +224,8 @@ void write_grouped_experts(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t k = num_elements(w.input_shape(2)) / tokens;
   const std::int64_t rows = tokens * k;
-  const std::int64_t inner = w.parameter_shape(1).back();
+  const bool is_clamped = w.op().attributes.limit > 0;
+  const std::int64_t inner = is_clamped ? w.parameter_shape(3)[1] : w.parameter_shape(1).back();
   const auto index = [&](std::int64_t count, Dtype dtype) { return w.make(count, dtype, false); };
   const int sorted = index(rows, Dtype::Int64);
   const int order = index(rows, Dtype::Int64);
@@ -171,12 +248,31 @@ void write_grouped_experts(KernelWriter& w) {
   w.add(KernelKind::Elementwise, {{narrow, GradRule::None}}, {counts});
   const int offsets = index(experts, Dtype::Int32);
   w.add(KernelKind::Elementwise, {{counts, GradRule::None}}, {offsets});
-  const int both = grouped_product(w, x, w.parameter(0), offsets, rows, width, 2 * inner);
-  const int gate = w.alias(both, rows * inner);
-  const int up = w.alias(both, rows * inner);
-  w.add(KernelKind::View, {{both, GradRule::Fresh}}, {gate, up});
-  const int gated = w.mul(w.unary(gate, true, false), up);
-  int down = grouped_product(w, gated, w.parameter(1), offsets, rows, inner, width);
+  // The bias of each row's expert, added in place.
+  const auto with_bias = [&](int product, int bias) {
+    const int y = w.alias(product);
+    w.add(KernelKind::Elementwise, {{product, GradRule::Alias}, {bias, GradRule::Alias}}, {y});
+    return y;
+  };
+  int bias = -1;
+  int gated = -1;
+  int down = -1;
+  if (is_clamped) {
+    bias = picked(w.parameter(0), sorted, rows * 2 * inner);
+    const int both = with_bias(grouped_product(w, x, w.parameter(1), offsets, rows, width, 2 * inner), bias);
+    gated = clamped_gate(w, both, rows * inner);
+    const int bias_of_both = bias;
+    bias = picked(w.parameter(2), sorted, rows * width);
+    w.last_kernel().holds = {bias_of_both};
+    down = with_bias(grouped_product(w, gated, w.parameter(3), offsets, rows, inner, width), bias);
+  } else {
+    const int both = grouped_product(w, x, w.parameter(0), offsets, rows, width, 2 * inner);
+    const int gate = w.alias(both, rows * inner);
+    const int up = w.alias(both, rows * inner);
+    w.add(KernelKind::View, {{both, GradRule::Fresh}}, {gate, up});
+    gated = w.mul(w.unary(gate, true, false), up);
+    down = grouped_product(w, gated, w.parameter(1), offsets, rows, inner, width);
+  }
   if (size_of(w.slot(share).dtype) > size_of(w.slot(down).dtype)) down = w.seen_as(down, w.slot(share).dtype);
   const int weighted = w.mul(down, share, true);
   const int inverse = index(rows, Dtype::Int64);
@@ -187,6 +283,7 @@ void write_grouped_experts(KernelWriter& w) {
   const int sum = w.reduce(back, tokens * width, false, false);
   const int result = w.cast(sum, w.activation());
   w.last_kernel().holds = {x, share, sorted, order, counts, narrow, offsets, back, inverse, sum};
+  if (is_clamped) w.last_kernel().holds.push_back(bias);
   w.set_output(0, result);
 }
 

@@ -3,8 +3,9 @@
 // Hugging Face rotates halves: x * cos + rotate_half(x) * sin, in the dtype of x. torchtitan multiplies complex numbers
 // in fp32, for q and k side by side. The order of the calls decides the memory order of gradients.
 //
-// Sources: transformers modeling_llama.py (LlamaRotaryEmbedding, apply_rotary_pos_emb), torchtitan models/llama3
-// (apply_rotary_emb), derivatives.yaml (mul, view_as_complex), torch 2.11; checked event by event by
+// Sources: transformers modeling_llama.py (LlamaRotaryEmbedding, apply_rotary_pos_emb),
+// modeling_gpt_oss.py (_apply_rotary_emb), modeling_deepseek_v3.py (apply_rotary_pos_emb_interleave), torchtitan
+// models/llama3 (apply_rotary_emb), derivatives.yaml (mul, view_as_complex), torch 2.11; checked event by event by
 // tests/rehearsal/op_rules_test.py.
 
 #include <array>
@@ -26,8 +27,10 @@ void write_rotary_table(KernelWriter& w) {
   };
   int positions = w.input(0);
   if (w.slot(positions).dtype != Dtype::Float32) positions = plain(positions, w.elements(positions), Dtype::Float32);
-  const int freqs = plain(positions, elements / 2, Dtype::Float32, KernelKind::Gemm);
-  if (w.context().implementations.rotary == RotaryImplementation::Complex) {
+  const bool by_halves = w.op().attributes.by_halves;
+  const KernelKind product = by_halves ? KernelKind::Elementwise : KernelKind::Gemm;
+  const int freqs = plain(positions, by_halves ? elements : elements / 2, Dtype::Float32, product);
+  if (w.context().implementations.rotary == RotaryImplementation::Complex || w.op().attributes.as_complex) {
     // polar(ones_like(freqs), freqs): complex numbers, as many bytes as cos and sin.
     const int ones = plain(freqs, elements / 2, Dtype::Float32);
     const int table = plain(freqs, elements, Dtype::Float32);
@@ -36,7 +39,7 @@ void write_rotary_table(KernelWriter& w) {
     w.set_output(1, table);
     return;
   }
-  const int angles = plain(freqs, elements, Dtype::Float32);
+  const int angles = by_halves ? freqs : plain(freqs, elements, Dtype::Float32);
   const int cos = plain(plain(angles, elements, Dtype::Float32), elements, Dtype::Float32);
   const int sin = plain(plain(angles, elements, Dtype::Float32), elements, Dtype::Float32);
   const bool is_wide = w.activation() == Dtype::Float32 || w.op().attributes.wide;
@@ -50,6 +53,29 @@ int mul_table(KernelWriter& w, int x, int table) {
   const int y = w.make(w.elements(x), w.slot(x).dtype);
   w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}, {table, GradRule::None}}, {y}).saved = {{table, 0}};
   return y;
+}
+
+// cat(a * cos - b * sin, b * cos + a * sin) of both halves, or of the even and odd numbers. x is [batch, heads, seq,
+// dim] of `shape`.
+int rotate_by_halves(KernelWriter& w, int x, const Shape& shape, int cos, int sin) {
+  const std::int64_t half = w.elements(x) / 2;
+  int a = -1;
+  int b = -1;
+  if (w.op().attributes.interleaved) {
+    a = w.slice(x, half);
+    b = w.slice(x, half);
+  } else {
+    a = w.alias(x, half);
+    b = w.alias(x, half);
+    w.add(KernelKind::View, {{x, GradRule::Fresh}}, {a, b});
+  }
+  const int a_cos = mul_table(w, a, cos);
+  const int b_sin = mul_table(w, b, sin);
+  const int first = w.make(half, w.slot(x).dtype);
+  w.add(KernelKind::Elementwise, {{a_cos, GradRule::Alias}, {b_sin, GradRule::Fresh}}, {first});
+  const int b_cos = mul_table(w, b, cos);
+  const int second = w.sum_of(b_cos, mul_table(w, a, sin));
+  return w.cat({first, second}, {GradientOrder::Kind::Cut, {}, shape, 3});
 }
 
 // x * cos + cat(-x2, x1) * sin.
@@ -83,10 +109,12 @@ int rotate_part(KernelWriter& w, int x, const Shape& shape, std::int64_t turned,
 int rotate_heads_first(KernelWriter& w, int x, const Shape& shape, int cos, int sin) {
   const Shape heads_first = {shape[0], shape[2], shape[1], shape[3]};
   const int turned = w.transpose(x, shape, 1, 2);
-  const int y = w.op().attributes.partial_rotary
-                    ? rotate_part(w, turned, heads_first, w.input_shape(2).back(), cos, sin)
-                    : rotate_halves(w, turned, cos, sin);
-  return w.transpose(y, heads_first, 1, 2);
+  const auto rotate = [&] {
+    if (w.op().attributes.by_halves) return rotate_by_halves(w, turned, heads_first, cos, sin);
+    if (!w.op().attributes.partial_rotary) return rotate_halves(w, turned, cos, sin);
+    return rotate_part(w, turned, heads_first, w.input_shape(2).back(), cos, sin);
+  };
+  return w.transpose(rotate(), heads_first, 1, 2);
 }
 
 // Tables of neighbors are halves of the usual ones with each number twice (GLM).
@@ -126,15 +154,17 @@ void rotate_complex(KernelWriter& w, int q, int k, int table) {
 
 void write_rotary(KernelWriter& w) {
   const RotaryImplementation kind = w.context().implementations.rotary;
-  if (kind == RotaryImplementation::Complex) return rotate_complex(w, w.input(0), w.input(1), w.input(2));
+  if (kind == RotaryImplementation::Complex || w.op().attributes.as_complex)
+    return rotate_complex(w, w.input(0), w.input(1), w.input(2));
   int cos = w.input(2);
   int sin = w.input(3);
-  if (w.op().attributes.interleaved) {
+  if (w.op().attributes.interleaved && !w.op().attributes.by_halves) {
     cos = repeated_halves(w, cos);
     sin = repeated_halves(w, sin);
   }
   if (size_of(w.slot(cos).dtype) > size_of(w.slot(w.input(0)).dtype)) return rotate_wide(w, cos, sin);
-  const bool seq_first = kind == RotaryImplementation::HalvesSeqFirst && !w.op().attributes.partial_rotary;
+  const bool is_plain = !w.op().attributes.partial_rotary && !w.op().attributes.by_halves;
+  const bool seq_first = kind == RotaryImplementation::HalvesSeqFirst && is_plain;
   for (int i = 0; i < 2; ++i) {
     w.set_output(i, seq_first ? rotate_halves(w, w.input(i), cos, sin)
                               : rotate_heads_first(w, w.input(i), w.input_shape(i), cos, sin));

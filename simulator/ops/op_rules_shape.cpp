@@ -14,9 +14,10 @@ namespace {
 // The parts share one storage. Their gradients are joined into one new tensor by one node.
 void write_split(KernelWriter& w) {
   const int x = w.input(0);
-  const std::int64_t part = num_elements(w.output_shape(0));
   std::vector<int> parts;
-  for (std::size_t i = 0; i < w.op().outputs.size(); ++i) parts.push_back(w.alias(x, part));
+  for (int i = 0; i < static_cast<int>(w.op().outputs.size()); ++i) {
+    parts.push_back(w.alias(x, num_elements(w.output_shape(i))));
+  }
   w.add(KernelKind::View, {{x, GradRule::Fresh}}, parts);
   for (std::size_t i = 0; i < parts.size(); ++i) w.set_output(static_cast<int>(i), parts[i]);
 }

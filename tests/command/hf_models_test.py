@@ -47,6 +47,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0}
 SMALL_MOE = {**SMALL, "num_experts_per_tok": 2}
+SMALL_LATENT = {**SMALL_MOE, "num_key_value_heads": 6, "n_routed_experts": 8, "moe_intermediate_size": 24, "kv_lora_rank": 10,
+                "q_lora_rank": 14, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
 SMALL_GPT2 = {"vocab_size": 99, "n_embd": 48, "n_head": 4, "n_layer": 3, "n_positions": 40, "resid_pdrop": 0.0,
               "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 SMALL_BERT = {"vocab_size": 99, "hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 3,
@@ -116,6 +118,23 @@ FAMILIES = {
          "moe_intermediate_size": 24, "attention_bias": True, "use_qk_norm": True, "routed_scaling_factor": 2.5,
          "norm_topk_prob": False, "first_k_dense_replace": 2, "tie_word_embeddings": True}), versions=(5,),
         has_defaults=False),
+    "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", (
+        {**SMALL_MOE, "head_dim": 16, "num_local_experts": 4, "sliding_window": 4, "swiglu_limit": 0.05},
+        {**SMALL_MOE, "head_dim": 8, "num_local_experts": 3, "sliding_window": 5, "attention_bias": False,
+         "layer_types": ["full_attention", "sliding_attention", "full_attention"], "rope_scaling": YARN,
+         "tie_word_embeddings": True, "swiglu_alpha": 1.5}), attention="eager", versions=(5,)),
+    "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", (
+        {**SMALL_LATENT, "n_group": 2, "topk_group": 1},
+        {**SMALL_LATENT, "q_lora_rank": None, "n_group": 1, "topk_group": 1, "n_shared_experts": 2, "rope_interleave": False,
+         "attention_bias": True, "norm_topk_prob": False, "first_k_dense_replace": 2, "tie_word_embeddings": True,
+         "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7}}), versions=(5,)),
+    "deepseek_v2": Family("DeepseekV2Config", "DeepseekV2ForCausalLM", (
+        {**SMALL_LATENT}, {**SMALL_LATENT, "topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1,
+                           "q_lora_rank": None, "mlp_bias": True, "attention_bias": True, "first_k_dense_replace": 2,
+                           "rope_scaling": {**YARN, "mscale": 0.8, "mscale_all_dim": 0.7}}), versions=(5,), has_defaults=False),
+    "glm4_moe_lite": Family("Glm4MoeLiteConfig", "Glm4MoeLiteForCausalLM", (
+        {**SMALL_LATENT, "n_group": 2, "topk_group": 1},
+        {**SMALL_LATENT, "mlp_layer_types": ["dense", "sparse", "dense"], "routed_scaling_factor": 1.5}), versions=(5,)),
     "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", (
         {**SMALL, "head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 12, "pad_token_id": 3},
         {**SMALL, "head_dim": 8, "tie_word_embeddings": False, "final_logit_softcapping": None,

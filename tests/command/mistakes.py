@@ -8,7 +8,7 @@ BAD_FILES = {
     "nan.json": '{"format_version": "1.0", "dimensions": {"batch": NaN}}',
     "list.json": "[1, 2]\n",
     "binary.json": "\x00\x01\x02",
-    "hub.json": '{"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 4096}',
+    "hub.json": '{"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "hidden_size": 4096}',
     "deepspeed.json": '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}',
     "accelerate.yaml": "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n",
     "escapes.json": '{"format_version": "1.0", "\\u001b[31mred": 3, "dimensions": {"\x9b\u202e": 1}}',

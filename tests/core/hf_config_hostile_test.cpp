@@ -132,8 +132,8 @@ TEST(HfConfig, ReportsEveryError) {
 }
 
 TEST(HfConfig, UnknownArchitectureIsOneError) {
-  EXPECT_EQ(refused(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": "x"})"),
-            Sentences{"This is the configuration of a DeepseekV3ForCausalLM (deepseek_v3), whose blocks are not "
+  EXPECT_EQ(refused(R"({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "hidden_size": "x"})"),
+            Sentences{"This is the configuration of a Qwen3NextForCausalLM (qwen3_next), whose blocks are not "
                       "built in."});
   EXPECT_EQ(refused(R"({"architectures": ["MambaForCausalLM"]})"),
             Sentences{"This is the configuration of a MambaForCausalLM, whose blocks are not built in."});

@@ -43,7 +43,7 @@ TEST(AttentionChoice, ATeslaT4HasNoBf16KernelAndNoFlash) {
 TEST(AttentionChoice, SoftcapAlwaysUsesEagerAttention) {
   Implementations implementations;
   implementations.attention = AttentionBackend::Flash;
-  EXPECT_EQ(choose_attention({.softcap = true}, implementations), AttentionBackend::Eager);
+  EXPECT_EQ(choose_attention({.written_out = true}, implementations), AttentionBackend::Eager);
 }
 
 TEST(AttentionChoice, PinnedBackendIsUsed) {
@@ -122,7 +122,7 @@ TEST(AttentionRefusals, MathAndEagerAcceptEverything) {
   for (const AttentionBackend backend : {Math, Eager, Automatic}) {
     EXPECT_EQ(refusal_of(backend, {.dtype = Dtype::Float64, .head_dim = 999, .grouped = true, .mask = true}), "");
   }
-  EXPECT_EQ(refusal_of(Flash, {.dtype = Dtype::Float32, .softcap = true}), "") << "eager, whatever was asked";
+  EXPECT_EQ(refusal_of(Flash, {.dtype = Dtype::Float32, .written_out = true}), "") << "eager, whatever was asked";
 }
 
 TEST(AttentionRefusals, NameAllowedBackends) {

@@ -21,6 +21,7 @@
 #include "core/cluster/cluster_library.h"
 #include "core/cluster/cpu_cluster.h"
 #include "core/frameworks/check_plan.h"
+#include "core/library/model_file.h"
 #include "core/model/model_json.h"
 #include "core/plan/plan_file.h"
 #include "core/spec/model_spec.h"
@@ -90,7 +91,7 @@ Errors run(const Job& job, const ClusterLibrary& library) {
   const auto file = read_plan_file(job.plan_file);
   if (!file) return file.error();
   const Plan& plan = file->plan;
-  const auto spec = read_model_spec(plan.model_file);
+  const auto spec = read_model_file(plan.model_file);
   if (!spec) return spec.error();
   const auto model = build_model(
       *spec,

@@ -1,0 +1,217 @@
+// Mixtures of experts of 2024 and 2025 as facts of the shape of Llama: gpt-oss, DeepSeek-V2 and V3 (Moonlight,
+// Kimi-K2), GLM-4.7-Flash.
+//
+// Sources: transformers 5.24.0, models/{gpt_oss,deepseek_v2,deepseek_v3,glm4_moe_lite}/configuration_*.py for defaults,
+// modeling_*.py for the keys that are read.
+//
+// Not modeled: layers that predict several tokens, which no class builds for training; the auxiliary loss of routers.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/formats/hf_config.h"
+#include "core/formats/hf_decoder.h"
+
+namespace fsdp::hf_models {
+
+namespace {
+
+constexpr Defaults kGptOss = {.family = "GptOss",
+                              .vocab_size = 201088,
+                              .hidden_size = 2880,
+                              .intermediate_size = 2880,
+                              .layers = 36,
+                              .heads = 64,
+                              .kv_heads = 8,
+                              .head_dim = 64,
+                              .positions = 131072,
+                              .norm_eps = 1e-5,
+                              .rope_theta = 150000};
+// Heads have parts of their own; "head_dim" is that of the rotary one.
+constexpr Defaults kDeepseekV2 = {
+    .family = "DeepseekV2", .vocab_size = 102400, .intermediate_size = 11008, .head_dim = 64, .positions = 2048};
+constexpr Defaults kDeepseekV3 = {.family = "DeepseekV3",
+                                  .vocab_size = 129280,
+                                  .hidden_size = 7168,
+                                  .intermediate_size = 18432,
+                                  .layers = 61,
+                                  .heads = 128,
+                                  .kv_heads = 128,
+                                  .head_dim = 64,
+                                  .positions = 4096};
+constexpr Defaults kGlm4MoeLite = {.family = "Glm4MoeLite",
+                                   .vocab_size = 154880,
+                                   .hidden_size = 2048,
+                                   .intermediate_size = 10240,
+                                   .layers = 47,
+                                   .heads = 20,
+                                   .kv_heads = 20,
+                                   .head_dim = 64,
+                                   .positions = 202752,
+                                   .norm_eps = 1e-5};
+
+/// The only class that is planned has its experts stacked.
+void note_version(Target& target) {
+  const std::string& version = target.transformers_version;
+  if (version.empty() || (version.front() >= '5' && version.front() <= '9')) return;
+  target.notes.push_back(fmt::format(
+      "{} was written by transformers {}; the model is planned as transformers 5 builds it, with stacked experts.",
+      kHfNote, version));
+}
+
+std::string gpt_oss(HfConfigReader& config, Target& target) {
+  config.alias("num_local_experts", "num_experts");
+  Decoder model = read_decoder(config, kGptOss);
+  if (config.find("rope_scaling") == nullptr && config.find("rope_parameters") == nullptr) {
+    model.rotary.scaling = "yarn";
+    model.rotary.factor = 32;
+    model.rotary.original_positions = 4096;
+    model.rotary.truncate = false;
+    model.rotary.attention_factor = 0.1 * std::log(32.0) + 1;
+  }
+  const auto every_other = [](std::int64_t layer, std::int64_t /*first*/) { return layer % 2 == 0; };
+  read_layer_types(config, config.size_or_null("sliding_window", 128), model, every_other, 0);
+  read_experts(config, "num_local_experts", 128, 4, model);
+  if (model.num_experts == 0) config.fail("num_local_experts", "A mixture of no experts.", "It has 1 at least.");
+  model.expert_size = model.intermediate_size;
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", true);
+  model.swiglu_alpha = config.positive("swiglu_alpha", 1.702);
+  model.swiglu_limit = config.positive("swiglu_limit", 7);
+  model.is_gpt_oss = model.stacked = model.wide_norms = true;
+  note_version(target);
+  // Other names of keys above, for other programs.
+  config.pass_over({"experts_per_token", "initial_context_length"});
+  return spec_of_decoder(model, target);
+}
+
+/// Parts of heads, and the latents. REQUIRES: the rotary table is read.
+void read_latents(HfConfigReader& config, std::int64_t q_rank, std::int64_t plain, std::int64_t value, Decoder& model) {
+  LatentHeads& latent = model.latent.emplace();
+  latent.q_rank = config.size_or_null("q_lora_rank", q_rank).value_or(0);
+  latent.kv_rank = config.size("kv_lora_rank", 512);
+  latent.plain = config.size("qk_nope_head_dim", plain);
+  latent.turned = config.size("qk_rope_head_dim", 64);
+  latent.value = config.size("v_head_dim", value);
+  if (latent.turned % 2 != 0) {
+    config.fail("qk_rope_head_dim", fmt::format("{} numbers of a head would be turned.", latent.turned),
+                "They are an even number.");
+  }
+  if (model.kv_heads != model.heads) {
+    config.fail("num_key_value_heads",
+                fmt::format("There are {} heads of keys, and {} of queries.", model.kv_heads, model.heads),
+                "Each query head has a key of its own here.");
+  }
+  model.rotary_dim = latent.turned;
+  model.states_head_dim = false;
+  model.qkv_bias = config.flag("attention_bias", false);
+  // Scores are times the square of yarn's factor.
+  if (model.rotary.scaling.empty() || model.rotary.mscale_all == 0) return;
+  const double factor =
+      model.rotary.factor <= 1 ? 1 : 0.1 * model.rotary.mscale_all * std::log(model.rotary.factor) + 1;
+  model.query_scalar = static_cast<double>(latent.plain + latent.turned) / std::pow(factor, 4);
+}
+
+void read_latent_experts(HfConfigReader& config, std::int64_t experts, std::int64_t per_token, std::int64_t shared,
+                         std::int64_t size, Decoder& model) {
+  read_experts(config, "n_routed_experts", experts, per_token, model);
+  if (model.num_experts == 0) config.fail("n_routed_experts", "A mixture of no experts.", "It has 1 at least.");
+  model.stacked = true;
+  model.expert_size = config.size("moe_intermediate_size", size);
+  model.shared_size = model.expert_size * config.size("n_shared_experts", shared, kMostExpertsOfLayer);
+  // Keys of the models' own code, and layers that predict several tokens.
+  config.pass_over({"qk_head_dim", "aux_loss_alpha", "ep_size", "moe_layer_freq", "scoring_func", "seq_aux",
+                    "pretraining_tp", "num_nextn_predict_layers", "num_mtp_layers"});
+}
+
+void read_groups(HfConfigReader& config, std::int64_t groups, std::int64_t best, double scale, Decoder& model) {
+  model.router = "sigmoid";
+  model.norm_topk_prob = config.flag("norm_topk_prob", true);
+  model.groups = config.size("n_group", groups);
+  model.topk_groups = config.size("topk_group", best);
+  model.routed_scale = config.positive("routed_scaling_factor", scale);
+  model.interleaved = config.flag("rope_interleave", true);
+}
+
+void read_dense_layers(HfConfigReader& config, std::int64_t usual, Decoder& model) {
+  const std::int64_t dense = config.count("first_k_dense_replace", usual);
+  for (std::int64_t i = 0; i < model.layers; ++i) model.dense.push_back(i < dense);
+}
+
+std::string deepseek_v3(HfConfigReader& config, Target& target) {
+  config.aliases({{"n_routed_experts", "num_local_experts"}, {"num_nextn_predict_layers", "num_mtp_layers"}});
+  Decoder model = read_decoder(config, kDeepseekV3);
+  read_latents(config, 1536, 128, 128, model);
+  read_latent_experts(config, 256, 8, 1, 2048, model);
+  read_groups(config, 8, 4, 2.5, model);
+  read_dense_layers(config, 3, model);
+  note_version(target);
+  config.pass_over({"topk_method"});
+  return spec_of_decoder(model, target);
+}
+
+std::string glm4_moe_lite(HfConfigReader& config, Target& target) {
+  config.aliases({{"n_routed_experts", "num_local_experts"}, {"qk_rope_head_dim", "head_dim"}});
+  Decoder model = read_decoder(config, kGlm4MoeLite);
+  read_latents(config, 768, 192, 256, model);
+  read_latent_experts(config, 64, 4, 1, 1536, model);
+  read_groups(config, 1, 1, 1.8, model);
+  config.text("topk_method", "noaux_tc", {"noaux_tc"});
+  const JsonValue* types = config.find("mlp_layer_types");
+  if (types == nullptr || types->type == JsonType::Null) {
+    read_dense_layers(config, 1, model);
+  } else {
+    std::vector<std::string> names;
+    read_json(*types, names, config.errors());
+    for (const std::string& name : names) model.dense.push_back(name == "dense");
+    if (static_cast<std::int64_t>(names.size()) != model.layers) {
+      config.errors().add(
+          *types,
+          fmt::format("\"mlp_layer_types\" has {} entries, and there are {} layers.", names.size(), model.layers),
+          "It has one for each layer, \"dense\" or \"sparse\".");
+      model.dense.assign(static_cast<std::size_t>(model.layers), false);
+    }
+    config.pass_over({"first_k_dense_replace"});
+  }
+  config.pass_over({"partial_rotary_factor"});
+  return spec_of_decoder(model, target);
+}
+
+std::string deepseek_v2(HfConfigReader& config, Target& target) {
+  config.alias("n_routed_experts", "num_experts");
+  Decoder model = read_decoder(config, kDeepseekV2);
+  read_latents(config, 1536, 128, 128, model);
+  read_latent_experts(config, 64, 6, 2, 1407, model);
+  if (config.find("num_experts_per_tok") == nullptr) {
+    config.fail("num_experts_per_tok", "\"num_experts_per_tok\" is absent.", "The class has no default for it.");
+  }
+  model.mlp_bias = config.flag("mlp_bias", false);
+  model.router = "wide_softmax";
+  model.complex_rotary = true;
+  const std::string method = config.text("topk_method", "greedy", {"greedy", "group_limited_greedy"});
+  const auto groups = config.size_or_null("n_group");
+  const auto best = config.size_or_null("topk_group");
+  model.groups = method == "greedy" ? 0 : groups.value_or(1);
+  model.topk_groups = best.value_or(1);
+  model.routed_scale = config.positive("routed_scaling_factor", 1);
+  read_dense_layers(config, 0, model);
+  note_version(target);
+  config.pass_over({"norm_topk_prob"});
+  return spec_of_decoder(model, target);
+}
+
+}  // namespace
+
+std::span<const Kind> mixture_kinds() {
+  static const std::vector<Kind> kKinds = {
+      {"deepseek_v2", {"DeepseekV2ForCausalLM"}, deepseek_v2, false, true},
+      {"deepseek_v3", {"DeepseekV3ForCausalLM"}, deepseek_v3, false, true, "fp8"},
+      {"glm4_moe_lite", {"Glm4MoeLiteForCausalLM"}, glm4_moe_lite, false, true},
+      {"gpt_oss", {"GptOssForCausalLM"}, gpt_oss, false, true, "mxfp4"},
+      {"kimi_k2", {"DeepseekV3ForCausalLM"}, deepseek_v3, false, true, "fp8"},
+  };
+  return kKinds;
+}
+
+}  // namespace fsdp::hf_models
