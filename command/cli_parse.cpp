@@ -68,6 +68,9 @@ constexpr NotModeled kNotModeled[] = {
      "Only data parallelism is modeled: FSDP2, FSDP1, DDP and ZeRO. See --runtime, --shard and --replicate."},
     {" --peft --lora-r --lora-rank --use-peft --lora-alpha --lora-dropout --lora-target-modules ",
      "Write --lora 16, or --lora r=16,alpha=32,targets=q_proj+v_proj."},
+    {" --sample-packing --sample_packing --padding-free --padding_free --use-remove-padding --pack ",
+     "Write --packing 8192: a micro-batch is one row of so many tokens. --document-length says how long documents "
+     "are."},
     {" --qlora --load-in-4bit --quantize ",
      "Capture the script that quantizes the base: fsdp-plan capture -o my.model.json -- python train.py; "
      "docs/how-to/llama-70b-qlora.md does it. --lora plans adapters on a base that is not quantized."},

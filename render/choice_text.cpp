@@ -109,6 +109,14 @@ constexpr OtherName kOtherOptimizers[] = {
     {"adamw_torch_fused", "Write --optimizer adamw --optimizer-impl fused."},
     {"adamw_fused", "Write --optimizer adamw --optimizer-impl fused."},
 };
+constexpr std::string_view kNoFlex =
+    "FlexAttention is code that torch.compile writes, which is not predicted. flash_attn and varlen keep as little.";
+constexpr OtherName kOtherPackedAttentions[] = {{"flex", kNoFlex},
+                                                {"flex_attention", kNoFlex},
+                                                {"block_causal", kNoFlex},
+                                                {"flash_attention_2", "Write flash_attn."},
+                                                {"fa2", "Write flash_attn."},
+                                                {"eager", "Write sdpa, which takes a mask, too."}};
 constexpr OtherName kOtherStates[] = {
     {"8bit",
      "Write --optimizer adamw_8bit (bitsandbytes, for FSDP1 and DDP) or adamw_torch_8bit (torchao, for FSDP2)."},
@@ -158,6 +166,8 @@ template <>
 constexpr const EnumTable<fsdp::Initialization>* kTableOf<fsdp::Initialization> = &kInitializationTable;
 template <>
 constexpr const EnumTable<planner::GradientSync>* kTableOf<planner::GradientSync> = &kGradientSyncTable;
+template <>
+constexpr const EnumTable<PackedAttention>* kTableOf<PackedAttention> = &kPackedAttentionTable;
 template <class E>
 concept HasTable = (kTableOf<E> != nullptr);
 
@@ -205,6 +215,9 @@ Result<OptimizerKind> read_as(const planner::ChoiceRow& row, const std::string& 
     if (!text.empty() && optimizer.hugging_face == text) return optimizer.kind;
   }
   return read_name_of(text, kOptimizerKindTable, place_of(row), kOtherOptimizers);
+}
+Result<PackedAttention> read_as(const planner::ChoiceRow& row, const std::string& text, PackedAttention /*type*/) {
+  return read_name_of(text, kPackedAttentionTable, place_of(row), kOtherPackedAttentions);
 }
 Result<OptimizerStates> read_as(const planner::ChoiceRow& row, const std::string& text, OptimizerStates /*type*/) {
   return read_name_of(text, kOptimizerStatesTable, place_of(row), kOtherStates);

@@ -232,6 +232,7 @@ class CodeWriter {
     if (const Loss& loss = plan_.runtime.implementations.loss; loss != Loss{}) {
       add(fmt::format("its loss is {}", words_of_loss(loss)));
     }
+    if (plan_.packing) add(fmt::format("a micro-batch is {}", words_of_packing(plan_)));
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
       add(traits_.is_wrapper ? "with model.no_sync() around forward and backward of all but the last of them"
                              : "model.set_requires_gradient_sync(False) before all but the last of them");

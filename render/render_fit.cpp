@@ -143,8 +143,12 @@ text::Entry next_of(const planner::FitTable& table, const std::string& model) {
     const auto tokens = std::find_if(row->sequence.begin(), row->sequence.end(), fits);
     const bool is_batch = batch != row->micro_batch.end();
     const auto mode = is_batch ? batch - row->micro_batch.begin() : tokens - row->sequence.begin();
-    choices.batch = is_batch ? batch->size : table.micro_batch;
-    if (!is_batch) choices.sequence = tokens->size;
+    if (choices.packing) {
+      if (!is_batch) choices.packing = tokens->size;
+    } else {
+      choices.batch = is_batch ? batch->size : table.micro_batch;
+      if (!is_batch) choices.sequence = tokens->size;
+    }
     choices.checkpoint = table.modes[static_cast<std::size_t>(mode)].checkpoint;
     return {.label = "plan", .lines = {fmt::format("fsdp-plan {} {}", model, flags_of(choices))}};
   }

@@ -110,6 +110,19 @@ std::string words_of_loss(const Loss& loss) {
   return fmt::format("{} of {}{}", row.title, row.library, key.empty() ? std::string() : fmt::format(": {}", key));
 }
 
+std::string words_of_packing(const Plan& plan) {
+  const Dimension* tokens = find_dimension(plan.dimensions, "seq");
+  const auto row = tokens == nullptr ? 0 : static_cast<std::int64_t>(tokens->value);
+  if (plan.packing->attention == PackedAttention::Varlen) {
+    return fmt::format("one row of {} tokens, by torch.nn.attention.varlen with the boundaries of its documents", row);
+  }
+  const bool is_flash = plan.packing->attention == PackedAttention::FlashAttn;
+  return fmt::format(
+      "one row of {} tokens: SFTConfig(packing=True, max_length={}, per_device_train_batch_size=1) of trl 1.16.0, or "
+      "transformers' DataCollatorWithFlattening{}; attn_implementation=\"{}\", use_cache=False",
+      row, row, is_flash ? "(return_flash_attn_kwargs=True)" : "", is_flash ? "flash_attention_2" : "sdpa");
+}
+
 std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   const bool is_of_accelerate = config.release.trainer == planner::Trainer::Accelerate ||
@@ -130,6 +143,7 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
     duties.emplace_back("loss", words_of_loss(loss));
   }
   if (plan.lora) duties.emplace_back("adapters", words_of_adapters(config));
+  if (plan.packing) duties.emplace_back("packing", words_of_packing(plan));
   return duties;
 }
 

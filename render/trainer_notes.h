@@ -28,6 +28,9 @@ bool loads_on_first_process(const TrainerConfig& config);
 /// "TRL's loss in chunks of trl 1.16.0: loss_type=\"nll\"": a loss, its library and its trainer's key.
 std::string words_of_loss(const Loss& loss);
 
+/// "one row of 8192 tokens: SFTConfig(packing=True, ...) of trl 1.16.0, ...". REQUIRES: the plan is packed.
+std::string words_of_packing(const Plan& plan);
+
 /// Duties about the model and the allocator: the dtype of parameters, frozen parameters, the device of
 /// construction.
 std::vector<Duty> duties_of_model(const TrainerConfig& config);

@@ -42,6 +42,8 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("softcap", attributes.softcap, usual.softcap);
   member("score_scale", attributes.score_scale, usual.score_scale);
   member("probability", attributes.probability, usual.probability);
+  member("packed", name_of(attributes.packed), name_of(usual.packed));
+  if (!attributes.documents.empty()) writer.member("documents", attributes.documents);
   member("rope_theta", attributes.rotary.theta, usual.rotary.theta);
   member("rope_scaling", name_of(attributes.rotary.scaling), name_of(usual.rotary.scaling));
   member("rope_factor", attributes.rotary.factor, usual.rotary.factor);

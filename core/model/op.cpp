@@ -6,8 +6,9 @@ namespace fsdp {
 namespace {
 
 constexpr std::array<std::string_view, 4> kScalings = {"none", "llama3", "linear", "yarn"};
-constexpr std::array<std::string_view, 6> kFills = {"value",       "positions", "causal_mask", "relative_buckets",
-                                                    "window_mask", "rows"};
+constexpr std::array<std::string_view, 7> kFills = {"value",       "positions",     "causal_mask", "relative_buckets",
+                                                    "window_mask", "document_mask", "rows"};
+constexpr std::array<std::string_view, 4> kPacked = {"none", "flash_attn", "varlen", "sdpa"};
 
 template <class E, std::size_t N>
 std::optional<E> parse(const std::array<std::string_view, N>& names, std::string_view text) {
@@ -24,6 +25,10 @@ std::string_view name_of(RotaryScaling scaling) {
 
 std::optional<RotaryScaling> parse_rotary_scaling(std::string_view text) {
   return parse<RotaryScaling>(kScalings, text);
+}
+
+std::string_view name_of(PackedAttention packed) {
+  return kPacked[static_cast<std::size_t>(packed)];
 }
 
 std::string_view name_of(ConstantFill fill) {

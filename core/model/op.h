@@ -159,11 +159,21 @@ enum class ConstantFill : std::uint8_t {
   RelativeBuckets,  ///< [seq, key_seq]: T5's bucket of key - query. `num_buckets`, `max_distance`, `bidirectional`.
   WindowMask,       ///< [..., seq, key_seq]: whether query - `length` < key <= query; if it has numbers, 0 for true and
                     ///< the lowest number for false.
+  DocumentMask,     ///< [..., seq, seq] of booleans: whether key <= query, both in one of the `documents`.
   Rows,             ///< [rows, ...]: row r holds (r / length) * stride + start + r % length: the `length` rows from
                     ///< `start` on of each group of `stride` rows.
 };
 
-/// The names of both in specs and expanded models.
+/// Attention over a packed row of documents.
+enum class PackedAttention : std::uint8_t {
+  None,       ///< The row is one document.
+  FlashAttn,  ///< flash_attn.flash_attn_varlen_func: transformers' "flash_attention_2".
+  Varlen,     ///< torch.nn.attention.varlen.varlen_attn.
+  Sdpa,       ///< scaled_dot_product_attention with a mask of the row's square, which transformers makes.
+};
+
+/// The names of these in specs and expanded models.
+std::string_view name_of(PackedAttention packed);
 std::string_view name_of(RotaryScaling scaling);
 std::optional<RotaryScaling> parse_rotary_scaling(std::string_view text);
 std::string_view name_of(ConstantFill fill);
@@ -179,6 +189,8 @@ struct OpAttributes {
   double softcap = 0;       ///< Cap on attention scores (Gemma-2); 0 if none.
   double score_scale = 0;   ///< Factor of attention scores; 0 means 1 / sqrt(head_dim).
   double probability = 0;   ///< Dropout, also inside attention.
+  PackedAttention packed = PackedAttention::None;
+  std::vector<std::int64_t> documents = {};  ///< Lengths of the documents in a packed row; empty if it is not packed.
   RotaryFrequencies rotary = {};
   double eps = 0;                  ///< Added to the variance by a norm; the minimum under the root of Std.
   double momentum = 0.1;           ///< For BatchNorm's running statistics.

@@ -99,7 +99,7 @@ Rule rotary(const OpAttributes& /*unused*/, const OpShapes& s) {
   return std::vector{q, k};
 }
 
-Rule attention(const OpAttributes& /*unused*/, const OpShapes& s) {
+Rule attention(const OpAttributes& attributes, const OpShapes& s) {
   const Shape& q = s.inputs[0];
   const Shape& k = s.inputs[1];
   const Shape& v = s.inputs[2];
@@ -112,7 +112,12 @@ Rule attention(const OpAttributes& /*unused*/, const OpShapes& s) {
   if (!s.parameters.empty() && s.parameters[0] != Shape{q[2]}) {
     return wrong("The sinks {} are not [{}], one for each head.", to_string(s.parameters[0]), q[2]);
   }
-  if (s.inputs.size() == 4) {
+  if (s.inputs.size() == 5) {
+    const Shape boundaries = {static_cast<std::int64_t>(attributes.documents.size()) + 1};
+    if (s.inputs[3] != boundaries || s.inputs[4] != boundaries) {
+      return wrong("Boundaries of {} documents have {} elements.", attributes.documents.size(), boundaries[0]);
+    }
+  } else if (s.inputs.size() == 4) {
     const Shape scores = {q[0], q[2], q[1], k[1]};
     if (!broadcasts_to(s.inputs[3], scores)) {
       return wrong("The mask {} does not broadcast to {}.", to_string(s.inputs[3]), to_string(scores));

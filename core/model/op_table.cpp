@@ -124,7 +124,7 @@ Rows attention() {
        .shape = shape::rotary},
       {.kind = OpKind::Attention,
        .name = "attention",
-       .arity = {.min_inputs = 3, .max_inputs = 4, .max_parameters = 1},
+       .arity = {.min_inputs = 3, .max_inputs = 5, .max_parameters = 1},
        .shape = shape::attention,
        .attributes = {{"causal", Flag, false, "Tokens see only those before them. Defaults to false."},
                       {"window", Count, false, "Sliding window in tokens; 0: none."},

@@ -16,6 +16,7 @@
 #include "core/model/model_index.h"
 #include "core/plan/lora.h"
 #include "core/plan/mesh.h"
+#include "core/plan/packing.h"
 #include "core/plan/runtime.h"
 
 namespace fsdp {
@@ -243,6 +244,7 @@ struct Plan {
   std::vector<std::string> trainable;  ///< Patterns given by the user.
   std::vector<std::string> frozen;
   std::optional<LoraOptions> lora = {};  ///< Adapters, by which the model is built; everything else is frozen.
+  std::optional<Packing> packing = {};   ///< A micro-batch is one row of several documents.
 
   Mesh mesh;
   std::vector<Unit> units;               ///< In the order of the fully_shard calls: bottom-up, the root last.

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "core/plan/plan_names.h"
+
 namespace fsdp {
 
 namespace {
@@ -32,6 +34,25 @@ void lora_fields(Fields& fields, LoraOptions& lora) {
   for (const Error& error : check_lora(lora, {})) object->fail("targets", error.what, error.hint);
 }
 
+constexpr std::string_view kPackedSentences[] = {"flash_attn.flash_attn_varlen_func (flash_attention_2).",
+                                                 "torch.nn.attention.varlen.varlen_attn.",
+                                                 "scaled_dot_product_attention with a mask of the row's square."};
+
+void packing_fields(Fields& fields, Packing& packing) {
+  fields.optional_as(
+      "document_length",
+      {"Tokens of a document: their mean, the mean and its standard deviation, or lengths that the row has.",
+       R"(["900", "900:300", "9x900,92"])"},
+      R"("type": "string", "pattern": "^[0-9:x,]+$", "default": "512")",
+      [&](const JsonValue& value, JsonErrors& errors) {
+        if (!read_json(value, packing.lengths, errors)) return false;
+        const Result<void> checked = check_lengths(packing.lengths, {});
+        return checked || errors.add(value, checked.error()[0].what, "Write them as \"900\" or \"900:300\".");
+      });
+  fields.optional("attention", "Keeps the documents apart.", packing.attention,
+                  DescribedNames{kPackedAttentionTable, kPackedSentences});
+}
+
 }  // namespace
 
 void model_fields(Fields& fields, Plan& plan) {
@@ -59,6 +80,14 @@ void model_fields(Fields& fields, Plan& plan) {
                            lora_fields(inner, lora);
                          });
   if (has_lora && fields.object() != nullptr) plan.lora = std::move(lora);
+  Packing packing;
+  bool has_packing = false;
+  fields.optional_object("packing", "A micro-batch is one row of several documents, which attend to themselves alone.",
+                         [&](Fields& inner) {
+                           has_packing = true;
+                           packing_fields(inner, packing);
+                         });
+  if (has_packing && fields.object() != nullptr) plan.packing = std::move(packing);
   fields.optional_as(
       "dimensions",
       "Sizes of the workload, by the name that the spec gives them: batch (per rank and micro-batch), seq "
@@ -78,6 +107,13 @@ void write_model_members(JsonWriter& writer, const Plan& plan) {
   writer.end_object();
   writer.member("trainable", plan.trainable);
   writer.member("frozen", plan.frozen);
+  if (plan.packing) {
+    writer.key("packing");
+    writer.begin_object();
+    writer.member("document_length", plan.packing->lengths);
+    writer.member("attention", name_of(kPackedAttentionTable, plan.packing->attention));
+    writer.end_object();
+  }
   if (!plan.lora) return;
   writer.key("lora");
   writer.begin_object();

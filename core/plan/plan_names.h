@@ -119,5 +119,11 @@ inline constexpr EnumName<AttentionBackend> kAttentionBackends[] = {
     {AttentionBackend::Eager, "eager"},
 };
 inline constexpr EnumTable<AttentionBackend> kAttentionBackendTable{"attention backend", kAttentionBackends};
+inline constexpr EnumName<PackedAttention> kPackedAttentions[] = {
+    {PackedAttention::FlashAttn, "flash_attn"},
+    {PackedAttention::Varlen, "varlen"},
+    {PackedAttention::Sdpa, "sdpa"},
+};
+inline constexpr EnumTable<PackedAttention> kPackedAttentionTable{"attention of packed rows", kPackedAttentions};
 
 }  // namespace fsdp

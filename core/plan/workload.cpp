@@ -48,6 +48,8 @@ std::string choices_of(const Op& op, const Implementations& use) {
   add("causal", a.causal, false);
   add("window", a.window, 0);
   add("softcap", a.softcap != 0, false);
+  add("documents", a.documents.size(), std::size_t{0});
+  if (a.packed != PackedAttention::None) text += fmt::format(" {}", name_of(a.packed));
   add("dropout", a.probability > 0, false);
   add("approximate", a.approximate, false);
   add("written_out", a.written_out, false);

@@ -32,6 +32,7 @@
 #include "core/model/op.h"
 #include "core/model/op_shapes.h"
 #include "core/plan/lora.h"
+#include "core/plan/packing.h"
 
 namespace fsdp {
 
@@ -128,6 +129,17 @@ class BlockBuilder {
   /// From here on, adds PEFT's adapters to the linear layers that they target. `block_name` is the name of the calling
   /// module. REQUIRES: the options outlive the builder.
   void adapt(const LoraOptions& lora, std::string block_name);
+  /// From here on, causal attention over the whole row attends to the documents of a packed row. It takes their
+  /// boundaries or their mask from the available values.
+  void pack(PackedAttention attention, std::vector<std::int64_t> documents) {
+    packed_ = attention;
+    documents_ = std::move(documents);
+  }
+  bool is_packed() const { return packed_ != PackedAttention::None; }
+  /// The documents of which attention takes a mask. Empty if it takes none.
+  std::vector<std::int64_t> masked_documents() const {
+    return packed_ == PackedAttention::Sdpa ? documents_ : std::vector<std::int64_t>{};
+  }
   /// Whether adapters target a layer of this name, relative to the scope. Notes its targets as found.
   bool is_adapted(std::string_view module, bool is_output_head = false);
   /// Fails if they name this layer, which PEFT would adapt in another way than a linear one.
@@ -329,6 +341,9 @@ class BlockBuilder {
   BlockValue plain_embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings, std::int64_t width,
                              const EmbeddingOptions& options);
   std::string adapted_name(std::string_view module) const;
+  /// What attention takes to keep the documents of a packed row apart. Empty if it cannot.
+  std::vector<BlockValue> documents_for(const AttentionOptions& options, BlockValue query, BlockValue key,
+                                        BlockValue value);
   /// The two parts of the scope's module.
   void declare_saved(std::string_view class_name);
   BlockValue unary(OpKind kind, BlockValue x, const OpAttributes& attributes = {});
@@ -349,6 +364,8 @@ class BlockBuilder {
   std::map<std::pair<int, std::string>, int> locals_;  // By module and variable: its current value.
   int current_ = 0;
   const LoraOptions* lora_ = nullptr;
+  PackedAttention packed_ = PackedAttention::None;
+  std::vector<std::int64_t> documents_;
   std::string block_name_;
   std::vector<bool> found_targets_;
   std::vector<bool> found_saved_;

@@ -210,17 +210,31 @@ BlockValue BlockBuilder::attention(BlockValue query, BlockValue key, BlockValue 
   if (options.bias.id >= 0) inputs.push_back(options.bias);
   std::vector<int> sinks;
   if (options.sinks >= 0) sinks.push_back(options.sinks);
-  return op({.kind = OpKind::Attention,
-             .inputs = inputs,
-             .parameters = sinks,
-             .attributes = {.heads = size(query, 2),
-                            .kv_heads = size(key, 2),
-                            .head_dim = size(query, 3),
-                            .causal = options.causal,
-                            .window = options.window,
-                            .softcap = options.softcap,
-                            .score_scale = options.scale,
-                            .probability = options.dropout}})[0];
+  OpAttributes attributes = {.heads = size(query, 2),
+                             .kv_heads = size(key, 2),
+                             .head_dim = size(query, 3),
+                             .causal = options.causal,
+                             .window = options.window,
+                             .softcap = options.softcap,
+                             .score_scale = options.scale,
+                             .probability = options.dropout};
+  if (const std::vector<BlockValue> apart = documents_for(options, query, key, value); !apart.empty()) {
+    inputs.insert(inputs.end(), apart.begin(), apart.end());
+    attributes.packed = packed_;
+    attributes.documents = documents_;
+  }
+  return op({.kind = OpKind::Attention, .inputs = inputs, .parameters = sinks, .attributes = attributes})[0];
+}
+
+// Kernels that take boundaries have an argument for a window, too.
+std::vector<BlockValue> BlockBuilder::documents_for(const AttentionOptions& options, BlockValue query, BlockValue key,
+                                                    BlockValue value) {
+  if (packed_ == PackedAttention::None || !options.causal || options.bias.id >= 0) return {};
+  if (options.softcap > 0 || options.sinks >= 0) return {};
+  if (size(query, 1) != size(key, 1) || size(query, 3) != size(value, 3)) return {};
+  if (packed_ != PackedAttention::Sdpa) return {input(kBoundariesOfQueries), input(kBoundariesOfKeys)};
+  const auto mask = optional_input(kDocumentMask);
+  return mask && options.window == 0 ? std::vector{*mask} : std::vector<BlockValue>{};
 }
 
 // ---- Elementwise

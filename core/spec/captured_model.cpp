@@ -78,6 +78,10 @@ Result<Model> captured_point(const ModelSpec& spec, const Workload& workload) {
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   for (const Model& point : spec.captured->points) {
     if (point.dimensions != dimensions.values()) continue;
+    if (workload.packing) {
+      return failure("--packing", fmt::format("{} is a capture, and has the rows that its script made.", spec.name),
+                     "Capture a script that packs, or plan a model of the library or a Hugging Face folder.");
+    }
     if (workload.lora) {
       return failure("--lora", fmt::format("{} is a capture, and has the adapters that its script made.", spec.name),
                      "Leave it out, or add them in the script and capture it again.");

@@ -96,10 +96,21 @@ void add_masks(BlockBuilder& b, const BlockOptions& options, BlockValue hidden) 
     if (window > 0) b.output("window_mask", b.filled(shape, {}, {.length = window, .fill = ConstantFill::WindowMask}));
     return;
   }
-  if (window == 0 || seq < window) return;
+  if (window == 0 || seq < window || b.is_packed()) return;
   b.output("window_mask",
            b.filled({1, 1, seq, seq}, Dtype::Bool, {.length = window, .fill = ConstantFill::WindowMask}));
 }
+
+}  // namespace
+
+void document_mask(BlockBuilder& b, std::int64_t seq) {
+  std::vector<std::int64_t> documents = b.masked_documents();
+  if (documents.empty()) return;
+  b.output(kDocumentMask, b.filled({1, 1, seq, seq}, Dtype::Bool,
+                                   {.documents = std::move(documents), .fill = ConstantFill::DocumentMask}));
+}
+
+namespace {
 
 // Hugging Face makes the position ids in the forward pass, [1, seq] for all samples.
 void rotary_table(BlockBuilder& b, const BlockOptions& options) {
@@ -114,6 +125,7 @@ void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   const bool is_local = options.flag("local");
   b.output(is_local ? "cos_local" : "cos", table.cos);
   b.output(is_local ? "sin_local" : "sin", table.sin);
+  if (!is_local) document_mask(b, b.size(hidden, 1));
   add_masks(b, options, hidden);
 }
 

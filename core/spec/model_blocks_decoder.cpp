@@ -293,7 +293,10 @@ void gpt2_embeddings(BlockBuilder& b, const BlockOptions& options) {
         fmt::format("The model has {} positions, fewer than the sequence's {}.", options.integer("max_positions"), seq),
         fmt::format("Take at most {}.", options.integer("max_positions")));
   }
-  const BlockValue positions = b.embedding("wpe", b.positions({1, seq}), options.integer("max_positions"), width);
+  const auto given = b.optional_input(kPositionIds);
+  const BlockValue ids_of_positions = given ? *given : b.positions({1, seq});
+  document_mask(b, seq);
+  const BlockValue positions = b.embedding("wpe", ids_of_positions, options.integer("max_positions"), width);
   b.named_output("position_embeds", positions);
   b.output("hidden", b.dropout("drop", b.add(tokens, positions), options.number("dropout")));
 }

@@ -47,6 +47,9 @@ std::string family_of(const BlockOptions& options);
 /// An additive mask or bias for attention if the model has the input "attention_mask".
 BlockValue attention_mask(BlockBuilder& b);
 
+/// Makes the mask of a packed row's documents as an output, if attention takes one.
+void document_mask(BlockBuilder& b, std::int64_t seq);
+
 /// Splits [batch, seq, heads * dim] into [batch, seq, heads, dim]. Error: it does not divide.
 BlockValue split_heads(BlockBuilder& b, BlockValue x, std::int64_t heads);
 

@@ -21,6 +21,7 @@
 #include "core/spec/dimensions.h"
 #include "core/spec/model_spec.h"
 #include "core/spec/module_tree.h"
+#include "core/spec/packed_rows.h"
 #include "core/spec/spec_entry.h"
 #include "core/spec/spec_ops.h"
 #include "core/spec/trainable_patterns.h"
@@ -85,6 +86,7 @@ class Builder {
   std::int64_t num_value_elements_ = 0;
   std::int64_t num_parameter_elements_ = 0;
   FoundTargets adapters_;
+  std::optional<PackedRow> row_;
   Errors errors_;
 };
 
@@ -180,6 +182,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   BlockBuilder builder(entry.kind == nullptr ? "ops" : std::string(entry.kind->name), class_name, available_to(module));
   // The number of a repetition is no part of a target.
   if (workload_.lora) builder.adapt(*workload_.lora, module.repeated ? module.name + "0" : module.name);
+  if (row_) builder.pack(row_->attention, row_->documents);
   if (entry.kind == nullptr) {
     write_plain_ops(builder, module, entry.op_options);
   } else {
@@ -510,6 +513,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   }
   check_unread();
   if (workload_.lora) append(errors_, adapters_.check(*workload_.lora, spec_));
+  if (row_) append(errors_, check_packed(*row_, model_));
   if (!errors_.empty()) return;
   append(errors_, tree_.tie(spec_.tied));
   append(errors_, tree_.finish(spec_.registration));
@@ -535,6 +539,10 @@ Result<Model> Builder::run() {
   model_.source = spec_.source;
   model_.dimensions = dimensions.values();
   add_inputs(dimensions);
+  if (workload_.packing) {
+    FSDP_TRY(row_, packed_row(*workload_.packing, dimensions, spec_));
+    add_packed_inputs(*row_, model_, values_);
+  }
   std::vector<SpecEntry> entries;
   for (const SpecModule& module : spec_.modules) {
     const bool is_left_out = !module.recipes.empty() && std::find(module.recipes.begin(), module.recipes.end(),
@@ -575,7 +583,8 @@ Workload workload_of(const Plan& plan) {
                     .dimensions = plan.dimensions,
                     .trainable = plan.trainable,
                     .frozen = plan.frozen,
-                    .lora = plan.lora};
+                    .lora = plan.lora,
+                    .packing = plan.packing};
   apply_implementations(plan.runtime.implementations, workload);
   return workload;
 }

@@ -76,6 +76,10 @@ Errors check_executable(const Plan& plan) {
     errors.push_back(
         {"/activation_checkpointing/offload_inputs", "Inputs of blocks are not moved to the host.", "Write false."});
   }
+  if (plan.packing) {
+    errors.push_back({"/model/packing", "fsdp-exec does not train on packed rows.",
+                      "Leave it out, or run the plan in a script: fsdp-plan run plan.json -- python train.py."});
+  }
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
   }

@@ -175,6 +175,20 @@ std::vector<ControlInfo> work_controls() {
        [](const Snapshot& s) { return shown_dimension("batch", s); }, batches},
       {PlanChoice::Sequence, "Sequence length", kWork, ControlKind::Count,
        [](const Snapshot& s) { return shown_dimension("seq", s); }, lengths},
+      {PlanChoice::Packing, "Packed row", kWork, ControlKind::Count,
+       [](const Snapshot& s) { return s.report.plan.packing ? shown_dimension("seq", s) : "none"; }, lengths},
+      {PlanChoice::DocumentLength,
+       "Document length",
+       kWork,
+       ControlKind::Open,
+       [](const Snapshot& s) { return s.report.plan.packing ? s.report.plan.packing->lengths : ""; },
+       {},
+       {"256", "512", "1024", "2048"}},
+      {PlanChoice::PackedAttentionName, "Packed attention", kWork, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string {
+         const std::optional<Packing>& packing = s.report.plan.packing;
+         return packing ? std::string(name_of(kPackedAttentionTable, packing->attention)) : "";
+       }},
       {PlanChoice::Accumulate, "Accumulation", kWork, ControlKind::Count,
        [](const Snapshot& s) { return std::to_string(s.report.plan.accumulation); }, accumulations},
       {PlanChoice::GlobalBatch, "Global batch", kWork, ControlKind::Count, global_batch_of, global_batches},

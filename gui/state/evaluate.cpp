@@ -127,6 +127,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   kept.plan.trainable = kept.workload.trainable;
   kept.plan.frozen = kept.workload.frozen;
   kept.plan.lora = kept.workload.lora;
+  kept.plan.packing = kept.workload.packing;
   return kept;
 }
 

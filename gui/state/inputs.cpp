@@ -106,9 +106,19 @@ Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std:
   inputs.choices.trainable = file.plan.trainable;
   inputs.choices.frozen = file.plan.frozen;
   inputs.choices.lora = file.plan.lora;
+  if (const std::optional<Packing>& packing = file.plan.packing) {
+    const Dimension* tokens = find_dimension(file.plan.dimensions, "seq");
+    if (tokens != nullptr) inputs.choices.packing = static_cast<std::int64_t>(tokens->value);
+    inputs.choices.document_length = packing->lengths;
+    inputs.choices.packed_attention = packing->attention;
+  }
   FSDP_TRY(const std::vector<Dimension> sizes, own_sizes_of(file.plan, planned.spec));
   for (const Dimension& size : sizes) {
     inputs.choices = with_change(std::move(inputs.choices), planner::size_choice(size.name, size.value));
+  }
+  if (inputs.choices.packing) {  // It has both sizes.
+    inputs.choices.batch.reset();
+    inputs.choices.sequence.reset();
   }
   Errors errors = check(file.plan, planned.model);
   for (Error& error : errors) error.where = path + (error.where.empty() ? "" : ": " + error.where);

@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/dtype.h"
 #include "core/base/parse_units.h"
 #include "core/plan/framework_traits.h"
@@ -18,6 +20,7 @@
 #include "core/report/device_verdict.h"
 #include "planner/advice/upgrade_note.h"
 #include "planner/space/plan_choices.h"
+#include "text/figures.h"
 
 namespace fsdp::planner {
 
@@ -55,10 +58,45 @@ std::string accumulation_note(const Plan& plan, const StepReport& report, simula
       format_bytes(kept));
 }
 
+/// Bytes that one more document of a row takes in the backward of a kernel with boundaries: 128 rows of two fp32
+/// tensors.
+Bytes scratch_of_document(const Model& model) {
+  std::int64_t most = 0;
+  for (const Block& block : model.blocks) {
+    for (const Op& op : block.ops) {
+      if (op.kind == OpKind::Attention) most = std::max(most, op.attributes.heads * (op.attributes.head_dim + 1));
+    }
+  }
+  return size_of(Dtype::Float32) * (128 * most);
+}
+
+/// What packing saves, or what a mask of the row's square costs.
+std::string packing_note(const Plan& plan, const simulator::Predictor& predictor) {
+  const Dimension* seq = find_dimension(plan.dimensions, "seq");
+  if (!plan.packing || seq == nullptr) return {};
+  const auto tokens = static_cast<std::int64_t>(seq->value);
+  const auto documents = documents_of_row(tokens, plan.packing->lengths, {});
+  if (!documents || documents->size() < 2) return {};
+  if (plan.packing->attention == PackedAttention::Sdpa) {
+    const Bytes mask(tokens * tokens);
+    const Bytes in_layer = mask * size_of(activation_dtype(predictor.model(), plan)).count();
+    return fmt::format(
+        "PyTorch's attention keeps documents apart by a mask of {0} x {0}: {1} for the model and {2} in each layer "
+        "that is not checkpointed, and it computes all {0} x {0} scores. {3} flash_attn keeps none.",
+        text::grouped(tokens), format_bytes(mask), format_bytes(in_layer), place_of(PlanChoice::PackedAttentionName));
+  }
+  const double share = 1 - 1 / static_cast<double>(documents->size());
+  return fmt::format(
+      "A row has {} documents. Each of them padded to the row, {:.0f} % of a step's tokens would be padding. The "
+      "documents of other rows add {} each to the backward of attention if there are more.",
+      documents->size(), 100 * share, format_bytes(scratch_of_document(predictor.model())));
+}
+
 }  // namespace
 
 std::vector<std::string> plan_notes(const Plan& plan, const StepReport& report, simulator::Predictor& predictor) {
-  std::vector<std::string> notes = {accumulation_note(plan, report, predictor), upgrade_note(plan, report, predictor)};
+  std::vector<std::string> notes = {accumulation_note(plan, report, predictor), upgrade_note(plan, report, predictor),
+                                    packing_note(plan, predictor)};
   std::erase(notes, "");
   return notes;
 }

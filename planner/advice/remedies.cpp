@@ -46,7 +46,7 @@ constexpr std::size_t kMostSearched = 3;
 /// True if two workloads differ at most in sizes.
 bool trains_the_same(const Workload& a, const Workload& b) {
   return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen && a.lora == b.lora &&
-         a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits &&
+         a.packing == b.packing && a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits &&
          a.loss_takes_head == b.loss_takes_head;
 }
 
@@ -204,6 +204,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   asked.frozen = workload.frozen;
   asked.loss_takes_head = workload.loss_takes_head;
   asked.lora = workload.lora;
+  asked.packing = workload.packing;
   for (const Dimension& dimension : workload.dimensions) {
     const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
     if (now != nullptr && now->value == dimension.value) continue;
@@ -339,9 +340,9 @@ RemedyKind kind_of(const Remedy& remedy) {
     return RemedyKind::OtherMachine;
   }
   const bool is_other_training = change.precision || change.reduce_dtype || change.optimizer ||
-                                 change.optimizer_states || change.clip || change.sequence || remedy.samples > 0 ||
-                                 !change.trainable.empty() || !change.frozen.empty() || change.lora ||
-                                 !change.dimensions.empty();
+                                 change.optimizer_states || change.clip || change.sequence || change.packing ||
+                                 remedy.samples > 0 || !change.trainable.empty() || !change.frozen.empty() ||
+                                 change.lora || !change.dimensions.empty();
   return is_other_training ? RemedyKind::ChangesTraining : RemedyKind::Free;
 }
 

@@ -32,6 +32,14 @@ struct Size {
   PlanChoices wish(std::int64_t wanted) const { return size_choice(name, static_cast<double>(wanted)); }
 };
 
+constexpr std::string_view kLengthDimension = "seq";
+
+/// The choice of a size. The length of a packed row is its own choice.
+PlanChoices wish_for(const RemedyRequest& request, const Size& size, std::int64_t wanted) {
+  const bool is_row = request.workload.packing && size.name == kLengthDimension;
+  return is_row ? PlanChoices{.packing = wanted} : size.wish(wanted);
+}
+
 /// Dimensions that are numbers instead of formulas, with the plan's values: the batch, then the lengths.
 std::vector<Size> sizes_of(const RemedyRequest& request) {
   std::vector<Size> sizes;
@@ -113,7 +121,7 @@ std::string describe(const Size& size, std::int64_t value, const Plan& after) {
 void try_size(RemedyList& list, const Size& size, std::int64_t value) {
   const RemedyRequest& request = list.request();
   const auto [plan, workload] = with_size(request, size, value);
-  PlanChoices change = size.wish(value);
+  PlanChoices change = wish_for(request, size, value);
   const bool is_batch = size.name == kBatchDimension;
   // If only one of the two is given, the other follows from the recipe.
   if (is_batch) change.accumulation = plan.accumulation;

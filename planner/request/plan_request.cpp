@@ -19,6 +19,7 @@
 #include "core/spec/captured_model.h"
 #include "planner/request/deepspeed_choices.h"
 #include "planner/request/larger_gpus.h"
+#include "planner/request/packing_choice.h"
 #include "planner/request/plan_machines.h"
 #include "planner/search/objective.h"
 #include "planner/space/batches.h"
@@ -88,7 +89,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   space.backward_prefetch = choices.backward_prefetch;
   space.global_batch = choices.global_batch;
   if (space.global_batch) {
-    space.micro_batch = choices.batch;
+    space.micro_batch = choices.packing ? std::optional<std::int64_t>(1) : choices.batch;
     space.accumulation = choices.accumulation;
   } else if (choices.accumulation) {
     space.base.accumulation = *choices.accumulation;
@@ -306,7 +307,7 @@ constexpr auto names_batch = [](const auto& dimensions) {
 };
 
 bool gives_micro_batch(const PlanChoices& choices) {
-  return choices.batch || names_batch(choices.dimensions);
+  return choices.batch || choices.packing || names_batch(choices.dimensions);
 }
 
 std::string spec_batch_of(const ModelSpec& spec) {
@@ -334,6 +335,7 @@ std::optional<std::int64_t> usual_samples(const ModelSpec& spec, Workload worklo
 
 /// The micro-batch that the choices fix. nullopt if it is free, or no whole number, which another error reports.
 std::optional<std::int64_t> chosen_micro_batch(const PlanChoices& choices) {
+  if (choices.packing) return 1;
   if (choices.batch) return choices.batch;
   const Dimension* batch = find_dimension(choices.dimensions, kBatchDimension);
   constexpr double kMost = 1e9;
@@ -483,10 +485,16 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
   workload.trainable = choices.trainable;
   workload.frozen = choices.frozen;
   workload.lora = choices.lora;
-  if (choices.batch && !choices.global_batch) {
+  workload.packing = packing_of(choices, errors);
+  if (choices.packing) {
+    workload.dimensions.push_back({"batch", 1});
+    workload.dimensions.push_back({"seq", static_cast<double>(*choices.packing)});
+  }
+  if (choices.batch && !choices.global_batch && !choices.packing) {
     workload.dimensions.push_back({"batch", static_cast<double>(*choices.batch)});
   }
-  if (choices.sequence) workload.dimensions.push_back({"seq", static_cast<double>(*choices.sequence)});
+  if (choices.sequence && !choices.packing)
+    workload.dimensions.push_back({"seq", static_cast<double>(*choices.sequence)});
   for (const Dimension& size : choices.dimensions) {
     for (const Dimension& given : workload.dimensions) {
       if (given.name == size.name) {

@@ -26,7 +26,7 @@ using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vect
 using ChoiceMember = MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double,
                               std::int64_t, Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates,
                               GradientClipping, fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap,
-                              CheckpointChoice, OffloadChoice, GradientSync, LoraOptions>;
+                              CheckpointChoice, OffloadChoice, GradientSync, LoraOptions, PackedAttention>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -117,6 +117,18 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "",
      "Tokens per sample, such as 4096 or 4k",
      {.is_length = true}},
+    {PlanChoice::Packing,
+     &PlanChoices::packing,
+     "--packing",
+     "N",
+     "",
+     "Documents are packed: a micro-batch is one row of N tokens, such as 8192 or 8k",
+     {.is_length = true}},
+    {PlanChoice::DocumentLength, &PlanChoices::document_length, "--document-length", "TOKENS|FILE", "",
+     "Their length (900), with its deviation (900:300), or a file with a length in each line (default: 512)"},
+    {PlanChoice::PackedAttentionName, &PlanChoices::packed_attention, "--packed-attention", "NAME",
+     TextsOf<kPackedAttentions>::kValues,
+     "What keeps them apart: flash-attn's or PyTorch's kernel with boundaries, or a mask of N x N"},
     {PlanChoice::GlobalBatch, &PlanChoices::global_batch, "--global-batch", "N", "",
      "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched"},
     {PlanChoice::Accumulate,

@@ -68,6 +68,9 @@ enum class PlanChoice : std::uint8_t {
   Recipe,
   Batch,
   Sequence,
+  Packing,
+  DocumentLength,
+  PackedAttentionName,
   GlobalBatch,
   Accumulate,
   SetDimension,
@@ -156,8 +159,11 @@ struct PlanChoices {
 
   // The work.
   std::optional<std::string> recipe = {};
-  std::optional<std::int64_t> batch = {};         ///< Samples per GPU and micro-batch.
-  std::optional<std::int64_t> sequence = {};      ///< Tokens per sample.
+  std::optional<std::int64_t> batch = {};           ///< Samples per GPU and micro-batch.
+  std::optional<std::int64_t> sequence = {};        ///< Tokens per sample.
+  std::optional<std::int64_t> packing = {};         ///< Tokens of the packed row that is a micro-batch.
+  std::optional<std::string> document_length = {};  ///< What core/plan/packing.h reads, or a file of lengths.
+  std::optional<fsdp::PackedAttention> packed_attention = {};
   std::optional<std::int64_t> global_batch = {};  ///< Samples per optimizer step, over all GPUs.
   std::optional<std::int64_t> accumulation = {};  ///< Micro-batches per optimizer step.
   std::vector<Dimension> dimensions = {};         ///< The model's other sizes, as the user gave them.

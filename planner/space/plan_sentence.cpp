@@ -287,6 +287,10 @@ std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
 std::string job_of(const Plan& plan) {
   std::vector<std::string> parts;
   if (plan.lora) parts.push_back(fsdp::sentence_of(*plan.lora));
+  const Dimension* tokens = find_dimension(plan.dimensions, "seq");
+  if (plan.packing && tokens != nullptr) {
+    parts.push_back(fsdp::sentence_of(*plan.packing, static_cast<std::int64_t>(tokens->value)));
+  }
   const LossRow& loss = loss_row(plan.runtime.implementations.loss);
   if (loss.kind != LossKind::PyTorch) parts.emplace_back(loss.title);
   return fmt::format("{}", fmt::join(parts, " · "));

@@ -284,6 +284,7 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
   plan.trainable = workload.trainable;
   plan.frozen = workload.frozen;
   plan.lora = workload.lora;
+  plan.packing = workload.packing;
   plan.parameter_dtype = recipe.parameter_dtype;
   plan.mixed_precision = recipe.mixed_precision;
   plan.optimizer = recipe.optimizer;

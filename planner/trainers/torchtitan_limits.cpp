@@ -197,6 +197,14 @@ void compute_loss_of_titan(Plan& plan, const Model&) {
   plan.runtime.implementations.upcast_logits = usual.upcast_logits;
 }
 
+std::optional<Error> titan_packing(const Plan& plan, const Model&) {
+  if (!plan.packing) return std::nullopt;
+  return Error{"/model/packing",
+               "torchtitan's block_causal keeps documents apart by FlexAttention, code of torch.compile, which is not "
+               "predicted.",
+               "Plan without --packing, or export it to fsdp2."};
+}
+
 std::optional<Error> titan_frozen(const Plan& plan, const Model&) {
   if (plan.trainable.empty() && plan.frozen.empty()) return std::nullopt;
   return Error{"/model/frozen", "torchtitan trains all parameters.", "Plan without --freeze and --trainable."};
@@ -205,6 +213,7 @@ std::optional<Error> titan_frozen(const Plan& plan, const Model&) {
 constexpr Limit kLimitsOfTorchtitan[] = {
     {no_flavor, nullptr, true},
     {other_titan_code, nullptr},
+    {titan_packing, nullptr},
     {titan_frozen, nullptr},
     {[](const Plan& plan, const Model&) { return not_sharded(plan, "torchtitan"); }, shard_over_all},
     {other_titan_units, wrap_as_titan},

@@ -164,6 +164,12 @@ std::optional<Error> beyond_trainers(const Plan& plan, const Model& model) {
                  "A trainer's configuration names one optimizer, but Muon updates only some of the matrices.",
                  "Run the plan in the script, or export it to fsdp2."};
   }
+  if (plan.packing && plan.packing->attention == PackedAttention::Varlen) {
+    return Error{"/model/packing/attention",
+                 "transformers has no name for torch.nn.attention.varlen, and torchtitan 0.3.0 calls it with arguments "
+                 "that PyTorch 2.11 does not have.",
+                 "Plan with --packed-attention flash_attn, or export it to fsdp2."};
+  }
   return std::nullopt;
 }
 

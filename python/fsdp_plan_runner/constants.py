@@ -10,7 +10,9 @@ models/t5/modeling_t5.py (_relative_position_bucket).
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -78,10 +80,39 @@ def _rows(attributes: dict[str, Any], shape: tuple[int, ...]) -> torch.Tensor:
     return rows.view(-1, *(1,) * (len(shape) - 1)).expand(shape)
 
 
+def document_starts(documents: Sequence[int]) -> torch.Tensor:
+    """[documents + 1] The tokens before each document of a row, and all of them: int32, on the host."""
+    return torch.tensor([0, *itertools.accumulate(documents)], dtype=torch.int32)
+
+
+def document_positions(documents: Sequence[int]) -> torch.Tensor:
+    """[1, tokens] int64, on the host: the positions of a packed row, which begin with 0 in each document."""
+    return torch.cat([torch.arange(length) for length in documents])[None]
+
+
+def _is_in_reach(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    rows = torch.arange(queries.shape[2], device=queries.device) + 0
+    return (rows[queries] >= rows[keys]).view(1, 1, queries.shape[2], keys.shape[3])
+
+
+def _document_mask(documents: Sequence[int], device: torch.device) -> torch.Tensor:
+    """[1, 1, tokens, tokens] As transformers' sdpa_mask makes it of a packed row: conditions of indices, combined one by one."""
+    numbers = torch.repeat_interleave(torch.arange(len(documents)), torch.tensor(documents))[None].to(device)
+    tokens = numbers.shape[1]
+    batch = torch.arange(1, device=device)[:, None, None, None]
+    queries = (torch.arange(tokens, device=device) + 0)[None, None, :, None]
+    keys = (torch.arange(tokens, device=device) + 0)[None, None, None, :]
+    mask = queries.new_ones((), dtype=torch.bool)
+    mask = mask & _is_in_reach(queries, keys)
+    return mask & (numbers[batch, queries] == numbers[batch, keys])
+
+
 def make_constant(attributes: dict[str, Any], shape: tuple[int, ...], dtype: torch.dtype,
                   device: torch.device) -> torch.Tensor:
-    """The tensor of a `constant`. Its making needs no device memory beyond the tensor itself."""
+    """The tensor of a `constant`. Its making needs no device memory beyond the tensor itself, but for a mask of documents."""
     fill = attributes["fill"]
+    if fill == "document_mask":
+        return _document_mask(attributes["documents"], device)
     if fill == "value":
         value = attributes["value"]
         return torch.full(shape, value, dtype=dtype, device=device) if value else torch.zeros(

@@ -10,7 +10,7 @@ FORMAT_VERSION = "1.0"
 # The defaults of an op's attributes: a model leaves out attributes with these values.
 DEFAULT_ATTRIBUTES: dict[str, Any] = {
     "heads": 0, "kv_heads": 0, "head_dim": 0, "causal": False, "window": 0, "softcap": 0.0, "score_scale": 0.0,
-    "probability": 0.0, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 1.0, "low_freq_factor": 1.0,
+    "probability": 0.0, "packed": "none", "documents": (), "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 1.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_positions": 8192, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True,
     "attention_factor": 1.0, "eps": 0.0, "momentum": 0.1, "partial_rotary": False, "interleaved": False, "by_halves": False,
     "as_complex": False, "wide": False,

@@ -1,7 +1,8 @@
 """Rotary embeddings and attention.
 
 Sources: transformers models/llama/modeling_llama.py (apply_rotary_pos_emb, LlamaRotaryEmbedding,
-eager_attention_forward) and integrations/sdpa_attention.py; torchtitan models/llama3 (apply_rotary_emb).
+eager_attention_forward), integrations/sdpa_attention.py and modeling_flash_attention_utils.py (_flash_attention_forward); torchtitan
+models/llama3 (apply_rotary_emb) and models/common/attention.py (VarlenAttention).
 """
 
 from __future__ import annotations
@@ -158,12 +159,38 @@ def _flash_with_window(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
         window_size_right=0)[0]
 
 
+def _flash_attn(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: Tensors, longest: int) -> torch.Tensor:
+    from flash_attn import flash_attn_varlen_func
+
+    window = op.attributes["window"]
+    sides = {"window_size": (window - 1, window - 1)} if 0 < window < k.shape[0] else {}
+    return flash_attn_varlen_func(
+        q, k, v, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], max_seqlen_q=longest, max_seqlen_k=longest,
+        dropout_p=op.attributes["probability"], softmax_scale=op.attributes["score_scale"] or None, causal=True, **sides)
+
+
+def _varlen(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: Tensors, longest: int) -> torch.Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    window = op.attributes["window"]
+    left = window - 1 if 0 < window < k.shape[0] else -1
+    return varlen_attn(q, k, v, *starts, longest, longest, scale=op.attributes["score_scale"] or None, window_size=(left, 0))
+
+
+_WITH_BOUNDARIES = {"flash_attn": _flash_attn, "varlen": _varlen}
+
+
 @kernel("attention")
 def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    if op.attributes["packed"] in _WITH_BOUNDARIES:
+        flat = (x.reshape(-1, *x.shape[-2:]) for x in inputs[:3])
+        y = _WITH_BOUNDARIES[op.attributes["packed"]](op, *flat, inputs[3:], max(op.attributes["documents"]))
+        return y.view(1, *y.shape).reshape(context.shapes[op.outputs[0]])
     q, k, v = (x.transpose(1, 2) for x in inputs[:3])
     mask = inputs[3] if len(inputs) > 3 else None
     use = context.implementations
-    if mask is not None and mask.dtype == torch.bool and use.attention in ("flash", "eager"):
+    is_window = mask is not None and mask.dtype == torch.bool and not op.attributes["documents"]
+    if is_window and use.attention in ("flash", "eager"):
         mask = None  # The window itself is enough.
     copies = q.shape[1] // k.shape[1]
     # enable_gqa is used only without a mask.

@@ -20,7 +20,7 @@ RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: its place, the problem, and a remedy. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
-            *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds)]
+            *_packing(model), *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds)]
 
 
 def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
@@ -71,6 +71,14 @@ def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
         return [f"plan/optimizer/states: PyTorch's optimizers keep their states in the parameters' dtype "
                 f"({', '.join(sorted(trained))}), not in bfloat16. Write as_parameter."]
     return []
+
+
+def _packing(model: ExpandedModel) -> list[str]:
+    needs_flash_attn = any(op.attributes["packed"] == "flash_attn" for op in model.ops)
+    if not needs_flash_attn or importlib.util.find_spec("flash_attn") is not None:
+        return []
+    return [f"plan/model/packing/attention: {sys.executable} has no flash-attn. Write: {sys.executable} -m pip install flash-attn, or "
+            'write "varlen", PyTorch\'s own.']
 
 
 def runtime_problems(plan: Plan) -> list[str]:

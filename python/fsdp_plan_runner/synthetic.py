@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from fsdp_plan_runner.constants import rotary_frequencies
+from fsdp_plan_runner.constants import document_positions, document_starts, rotary_frequencies
 from fsdp_plan_runner.expanded_model import ExpandedModel, Op, Tensor
 
 _GAMMA = 0x9E3779B97F4A7C15
@@ -133,11 +133,23 @@ def _bound(model: ExpandedModel, tensor: int) -> int | None:
     return min(bounds, default=2)
 
 
+def _packed_values(model: ExpandedModel, tensor: int) -> torch.Tensor | None:
+    """Positions or boundaries of a packed row; None for other inputs."""
+    documents = next((op.attributes["documents"] for op in model.ops if op.attributes["documents"]), None)
+    name = model.tensors[tensor].name
+    if documents is None or name not in ("position_ids", "cu_seq_lens_q", "cu_seq_lens_k"):
+        return None
+    return document_positions(documents) if name == "position_ids" else document_starts(documents)
+
+
 def input_values(model: ExpandedModel, tensor: int, dtype: torch.dtype, seed: int, stream: int) -> torch.Tensor:
     """One input of the model for one micro-batch. `stream` distinguishes ranks, steps and micro-batches."""
     described: Tensor = model.tensors[tensor]
     if dtype == torch.bool:
         return torch.ones(described.shape, dtype=dtype)
+    packed = _packed_values(model, tensor)
+    if packed is not None:
+        return packed
     start, count = _start(seed, described.name, stream), math.prod(described.shape)
     if dtype.is_floating_point:
         return _spread(start, 0, count, 1.0).view(described.shape).to(dtype)

@@ -12,6 +12,10 @@
 // A sliding window that is shorter than the sequence is a mask of booleans for PyTorch's attention, as transformers
 // makes it (masking_utils.py): no flash, K and V copied to all query heads, and 2 B S^2 bytes in each layer.
 //
+// A packed row: flash-attn's flash_attn_varlen_func (2.8.3, flash_attn_interface.py and csrc/flash_attn/flash_api.cpp,
+// mha_varlen_fwd and mha_varlen_bwd) and torch.nn.attention.varlen (torch 2.11) take the boundaries of documents;
+// scaled_dot_product_attention takes a mask of booleans as of a window. Only the first two compute fewer scores.
+//
 // Not modeled: workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's addition counts), work that a
 // window saves.
 
@@ -22,6 +26,7 @@
 #include <vector>
 
 #include "core/base/rounding.h"
+#include "core/plan/packing.h"
 #include "simulator/ops/attention_choice.h"
 #include "simulator/ops/kernel_writer.h"
 #include "simulator/ops/op_rules_attention.h"
@@ -36,12 +41,16 @@ AttentionSizes sizes_of(const KernelWriter& w) {
   const Shape& k = w.input_shape(1);
   const Shape& v = w.input_shape(2);
   AttentionSizes sizes = {q[0], q[1], k[1], q[2], k[2], q[3], v[3]};
-  if (w.has_input(3)) sizes.mask = w.input(3);
+  if (w.has_input(4)) {
+    sizes.share = share_of_scores(w.op().attributes.documents);
+  } else if (w.has_input(3)) {
+    sizes.mask = w.input(3);
+  }
   return sizes;
 }
 
 double attention_flops(const AttentionSizes& s) {
-  return 2.0 * static_cast<double>(s.scores()) * static_cast<double>(s.dim + s.value_dim);
+  return 2.0 * s.share * static_cast<double>(s.scores()) * static_cast<double>(s.dim + s.value_dim);
 }
 
 void finish_fused(Kernel& kernel, const AttentionSizes& s) {
@@ -175,6 +184,42 @@ std::int64_t key_gradient_buffers(const AttentionSizes& s, bool half) {
   return 4 * s.batch * s.heads * round_up(s.keys, kBlock) * columns;
 }
 
+// Flash over the documents of one row. Rows of both fp32 scratch tensors of the backward lie 128 apart between
+// documents.
+//
+// torch.nn.attention.varlen is an operator of its own: it returns a random state of zeros in place of the kernel's, and
+// autograd makes gradients of zeros for its two other outputs. The kernel of flash-attn is called by a Function, which
+// makes the gradients itself, and it takes tensors in any order.
+int flash_varlen(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  const OpAttributes& attributes = w.op().attributes;
+  const bool is_torch = attributes.packed == PackedAttention::Varlen;
+  const int y = w.make(s.q_elements(), w.slot(q).dtype);
+  const int lse = w.make(s.heads * s.queries, Dtype::Float32, false);
+  const int rng_state = w.make(2, Dtype::Int64, false);
+  Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
+                         {y, lse, rng_state});
+  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}, {rng_state, -1}, {w.input(3), -1}, {w.input(4), -1}};
+  if (is_torch) {
+    kernel.forward_temps = {16, 8};
+    kernel.late_outputs = 1;
+  } else {
+    kernel.saves_when_done = true;
+  }
+  const bool copies = is_torch && lies_heads_first(w, q);
+  const std::int64_t rows = s.queries + 128 * static_cast<std::int64_t>(attributes.documents.size());
+  const std::int64_t width = s.dim <= 192 || is_torch ? round_up(s.dim, s.dim <= 128 || !is_torch ? 32 : 64) : 256;
+  if (is_torch) kernel.backward_temps = {{w.bytes(lse), TempLife::Whole}, {16, TempLife::Whole}};
+  if (copies) kernel.backward_temps.push_back({w.bytes(y), TempLife::Whole});
+  kernel.backward_temps.insert(kernel.backward_temps.end(), {{4 * s.heads * rows}, {4 * s.heads * rows * width}});
+  if (s.kv_heads != s.heads) {
+    const std::int64_t expanded = s.keys * s.heads * s.dim * size_of(w.slot(q).dtype).count();
+    kernel.backward_temps.insert(kernel.backward_temps.end(), {{expanded}, {expanded}});
+  }
+  finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
+  return lies_heads_first(w, q) ? w.copy(y) : y;
+}
+
 // A bias whose rows are not aligned to 16 bytes is copied into one whose rows are.
 int aligned_bias(KernelWriter& w, const AttentionSizes& s) {
   const int bias = s.mask;
@@ -266,11 +311,36 @@ int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, 
   }
 }
 
+bool has_boundaries(const KernelWriter& w) {
+  return w.has_input(4);
+}
+
+// What flash refuses, its form with boundaries refuses, too.
+void write_varlen(KernelWriter& w, AttentionCase which, const AttentionSizes& s) {
+  which.grouped = false;
+  std::string why = refusal_of(AttentionBackend::Flash, which);
+  if (why.empty() && which.compute_capability == 0) why = "it needs a GPU";
+  if (why.empty() && which.head_dim % 8 != 0) why = "other widths than multiples of 8 are not predicted";
+  if (!why.empty()) {
+    w.refuse({"/model/packing",
+              fmt::format("{} refuses {}, head_dim {} and compute capability {}.{}: {}.",
+                          w.op().attributes.packed == PackedAttention::Varlen ? "varlen_attn" : "flash-attn",
+                          name_of(which.dtype), which.head_dim, which.compute_capability / 10,
+                          which.compute_capability % 10, why),
+              "Write --packed-attention sdpa, or train in 16 bits on a GPU of compute capability 8.0 or later."});
+  }
+  const int q = w.transpose(w.input(0), w.input_shape(0), 1, 2);
+  const int k = w.transpose(w.input(1), w.input_shape(1), 1, 2);
+  const int v = w.transpose(w.input(2), w.input_shape(2), 1, 2);
+  w.set_output(0, flash_varlen(w, q, k, v, s));
+}
+
 }  // namespace
 
 void write_attention_op(KernelWriter& w) {
   AttentionSizes s = sizes_of(w);
-  const bool is_window = s.mask >= 0 && w.slot(s.mask).dtype == Dtype::Bool;
+  const bool is_boolean = s.mask >= 0 && w.slot(s.mask).dtype == Dtype::Bool;
+  const bool is_window = is_boolean && w.op().attributes.documents.empty();
   if (is_window && has_own_window(w.context().implementations.attention)) s.mask = -1;
   const bool mask = s.mask >= 0;
   AttentionSizes run = s;
@@ -281,7 +351,8 @@ void write_attention_op(KernelWriter& w) {
     run.repeated = true;
     run.viewed = s.kv_heads == 1;
   }
-  const AttentionCase which = case_of(w, run);
+  AttentionCase which = case_of(w, run);
+  if (has_boundaries(w)) return write_varlen(w, which, s);
   const AttentionBackend backend = choose_attention(which, w.context().implementations);
   if (std::optional<Error> error = check_attention(which, w.context().implementations)) w.refuse(*std::move(error));
   // [batch, seq, heads, dim] to [batch, heads, seq, dim].
@@ -292,7 +363,7 @@ void write_attention_op(KernelWriter& w) {
     k = expand_heads(w, k, s);
     v = expand_heads(w, v, s);
   }
-  if (is_window && mask) run.mask = additive(w, run);
+  if (is_boolean && mask) run.mask = additive(w, run);
   w.set_output(0, run_backend(w, backend, q, k, v, run));
   if (repeats) hold(w, {k, v});
 }

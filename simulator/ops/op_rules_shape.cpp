@@ -70,10 +70,29 @@ int set_slice(KernelWriter& w) {
   return y;
 }
 
+// transformers 5.24, masking_utils.py: find_packed_sequence_indices numbers the tokens by document, and sdpa_mask
+// gathers positions and numbers of queries and keys, compares each pair, and combines both results in a mask that
+// begins as one element. `position_ids[batch, queries]` is int64, as the numbers are.
+int document_mask(KernelWriter& w, std::int64_t elements) {
+  const auto tokens = static_cast<std::int64_t>(w.output_shape(0).back());
+  const std::int64_t row = size_of(Dtype::Int64).count() * tokens;
+  const int numbers = w.make(tokens, Dtype::Int64, false);
+  Kernel& number = w.add(KernelKind::Elementwise, {}, {numbers});
+  number.forward_temps = {row + size_of(Dtype::Int64).count(), row, tokens};
+  number.late_outputs = 1;
+  const int mask = w.make(elements, Dtype::Bool, false);
+  Kernel& combine = w.add(KernelKind::Elementwise, {{numbers, GradRule::None}}, {mask});
+  combine.forward_temps = {row, row, elements, elements, row, row};
+  combine.late_outputs = 1;
+  combine.extra_bytes = 5.0 * static_cast<double>(elements);
+  return mask;
+}
+
 int write_shape(KernelWriter& w) {
   const std::int64_t elements = num_elements(w.output_shape(0));
   switch (w.op().kind) {
     case OpKind::Constant: {
+      if (w.op().attributes.fill == ConstantFill::DocumentMask) return document_mask(w, elements);
       const int y = w.make(elements, w.op().attributes.dtype.value_or(w.activation()), false);
       w.add(KernelKind::Elementwise, {}, {y});
       return y;

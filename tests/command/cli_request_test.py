@@ -22,6 +22,7 @@ def check_names_of_other_programs(tester):
                         (f"mlp {machines} --gradient_checkpointing", "Write --activation-checkpointing full"),
                         (f"mlp {machines} --qlora", "llama-70b-qlora.md"),
                         (f"mlp {machines} --lora-rank 16", "Write --lora 16"),
+                        (f"mlp {machines} --sample-packing", "Write --packing 8192"),
                         (f"mlp {machines} --float8", "8-bit floats are not modeled"),
                         (f"mlp {machines} --precision fp8", "8-bit floats are not modeled"),
                         (f"mlp {machines} --optimizer adamw8bit", "Write adamw_8bit."),

@@ -4,7 +4,7 @@ parameters, memory.
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, inputs_on_host, torch (what
                                                       releases do otherwise), lora, fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
-                                                      zero_offload_more, zero_nvme, zero_nvme_more, optimizers, zero_held, zero_held_more and loss are all cases of one; held_CASE is a case of FSDP1 or
+                                                      zero_offload_more, zero_nvme, zero_nvme_more, optimizers, zero_held, zero_held_more, packing and loss are all cases of one; held_CASE is a case of FSDP1 or
                                                       ZeRO with a CPU that is as far ahead as it can be
 
 Exit 77: cases of zero are asked for, and the Python has no DeepSpeed; or likewise of optimizers and bitsandbytes.
@@ -33,6 +33,7 @@ from plan_cases_inputs_on_host import HOST_CASES  # noqa: E402
 from plan_cases_loss import LOSS_CASES  # noqa: E402
 from plan_cases_lora import LORA_CASES, ZERO_LORA_CASES  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
+from plan_cases_packing import PACKING_CASES  # noqa: E402
 from plan_cases_optimizers import OPTIMIZER_CASES, OPTIMIZER_FAILURES, package_of  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
 from plan_cases_simple_fsdp import SIMPLE_FSDP_CASES, SIMPLE_FSDP_MORE_CASES  # noqa: E402
@@ -44,6 +45,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 WANTED = sys.argv[3:]
 LIBRARY = ROOT / "model_specs"
+STAND_INS = pathlib.Path(__file__).parent / "stand_ins"
 TORCH = ".".join(importlib.metadata.version("torch").split(".")[:2])
 STEPS = 3
 LIMIT_SECONDS = 900
@@ -53,7 +55,10 @@ def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
     words = ["models", str(spec_file), "--expanded", "--json", "--flavor", case.flavor]
     words += ["--recipe", case.recipe] if case.recipe else []
     words += ["--loss", case.loss] if case.loss else []
-    for name, value in case.dimensions.items():
+    if case.packing:
+        words += ["--packing", str(case.dimensions["seq"]), "--document-length", case.packing["document_length"],
+                  "--packed-attention", case.packing["attention"]]
+    for name, value in ({} if case.packing else case.dimensions).items():
         words += ["--set", f"{name}={value}"]
     words += ["--lora", case.lora] if case.lora else []
     return answer(PROGRAM, *words, *(["--freeze", *case.frozen] if case.frozen else []))
@@ -84,7 +89,8 @@ def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world
              words: tuple[str, ...] = ("-m", "fsdp_plan_runner"), events: str = "done", nodes: int = 1) -> dict[str, Any]:
     """Runs the job as one rank on the stub GPU, by the words that Python is given; returns the hook's record."""
     on_node = world_size // nodes
-    path = os.pathsep.join([str(ROOT / "python" / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    stand_ins = [] if importlib.util.find_spec("flash_attn_2_cuda") else [str(STAND_INS)]
+    path = os.pathsep.join([str(ROOT / "python" / "hook"), *stand_ins, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
         **os.environ,
         "PYTHONPATH": path, "FSDP_REHEARSAL": "1", "FSDP_REHEARSAL_STUB": str(STUB),
@@ -226,7 +232,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
-GROUPS = {"fsdp2": CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+GROUPS = {"fsdp2": CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "packing": PACKING_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES,
           "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES, "optimizers": OPTIMIZER_CASES}
@@ -239,8 +245,8 @@ HELD_GROUPS["zero_held_more"] = [
     case for case in ALL_OF_ZERO
     if case not in HELD_GROUPS["zero_held"] and case.plan["zero"].get("overlap_comm", case.name.startswith("zero3"))]
 
-_ENVIRONMENTS = {"zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning"}
-for _package, _of in (("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss")):
+_ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning"}
+for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss")):
     if importlib.util.find_spec(_package) is not None:
         continue
     if not WANTED or any(_of in name for name in WANTED):

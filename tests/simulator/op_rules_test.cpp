@@ -455,6 +455,54 @@ TEST(OpRules, FlashSavesQueriesKeysValuesOutputAndOneNumberPerRow) {
   EXPECT_EQ(attention(AttentionBackend::Flash).saved_bytes(), 2 * n * (q + k + k + q) + 4 * n * 8 + 24);
 }
 
+TapedBlock packed_attention(PackedAttention attention, std::int64_t documents) {
+  constexpr std::int64_t kSeq = 512, kHeads = 8, kKvHeads = 2, kDim = 64;
+  BlockBuilder b = builder({{"q", {1, kSeq, kHeads, kDim}},
+                            {"k", {1, kSeq, kKvHeads, kDim}},
+                            {"v", {1, kSeq, kKvHeads, kDim}},
+                            {std::string(kBoundariesOfQueries), {documents + 1}, Dtype::Int32},
+                            {std::string(kBoundariesOfKeys), {documents + 1}, Dtype::Int32},
+                            {std::string(kDocumentMask), {1, 1, kSeq, kSeq}, Dtype::Bool}});
+  b.pack(attention, std::vector<std::int64_t>(static_cast<std::size_t>(documents), kSeq / documents));
+  b.output("y", b.attention(b.input("q"), b.input("k"), b.input("v"), {}));
+  return tape_block(std::move(b));
+}
+
+std::int64_t most_in_backward(const TapedBlock& taped) {
+  std::int64_t most = 0;
+  for (const TapeEvent& event : taped.tape.backward) most = std::max(most, event.bytes);
+  return most;
+}
+
+// As flash on the whole row: q, k, v, output, a number for each row of each head, and two of the random state, which
+// flash-attn makes without an unused one. The boundaries are inputs.
+TEST(OpRules, PackedRowsSaveTheBoundariesOfDocumentsAndNoScores) {
+  const std::int64_t n = 512, q = 8 * 64, k = 2 * 64;
+  for (const PackedAttention attention : {PackedAttention::FlashAttn, PackedAttention::Varlen}) {
+    EXPECT_EQ(packed_attention(attention, 4).saved_bytes(), 2 * n * (q + k + k + q) + 4 * n * 8 + 16 + 2 * 4 * 5);
+  }
+  // The mask in the dtype of q, which the kernel keeps, and K and V for all heads.
+  EXPECT_EQ(packed_attention(PackedAttention::Sdpa, 4).saved_bytes(), 2 * n * 4 * q + 4 * n * 8 + 2 * n * n);
+}
+
+// Rows of the fp32 sum of the gradient of q lie 128 apart between documents: csrc/flash_attn/flash_api.cpp.
+TEST(OpRules, EachDocumentTakes128RowsInTheBackward) {
+  for (const std::int64_t documents : {1, 4, 64}) {
+    for (const PackedAttention attention : {PackedAttention::FlashAttn, PackedAttention::Varlen}) {
+      EXPECT_EQ(most_in_backward(packed_attention(attention, documents)), 4 * (512 + 128 * documents) * 8 * 64);
+    }
+  }
+}
+
+TEST(OpRules, KernelsWithBoundariesComputeTheScoresOfDocumentsAlone) {
+  const auto flops = [](PackedAttention attention, std::int64_t documents) {
+    return packed_attention(attention, documents).tape.work.front().forward.attention_flops;
+  };
+  EXPECT_DOUBLE_EQ(flops(PackedAttention::FlashAttn, 1), 2. * 8 * 512 * 512 * 128);
+  EXPECT_DOUBLE_EQ(flops(PackedAttention::FlashAttn, 4), 2. * 8 * 512 * 512 * 128 / 4);
+  EXPECT_DOUBLE_EQ(flops(PackedAttention::Sdpa, 4), 2. * 8 * 512 * 512 * 128) << "a mask leaves none out";
+}
+
 // Heads of 12 are padded to 16, of which no name is left for K and V once they are copied to all query heads.
 TEST(OpRules, FlashPadsRepeatedKeysAndValues) {
   for (const std::int64_t kv_heads : {1, 2}) {

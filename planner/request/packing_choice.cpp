@@ -1,0 +1,63 @@
+#include "planner/request/packing_choice.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/formats/lengths_file.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// The text of lengths that stands for a file's.
+Result<std::string> lengths_of_file(const std::string& path, std::int64_t tokens) {
+  const std::string_view where = place_of(PlanChoice::DocumentLength);
+  FSDP_TRY(std::vector<std::int64_t> lengths, read_lengths(path, where));
+  for (const std::int64_t length : lengths) {
+    if (length <= tokens) continue;
+    return failure(std::string(where),
+                   fmt::format("{} has a document of {} tokens, and the row has {}.", path, length, tokens),
+                   "Write a longer row, or cut the documents as the trainer will.");
+  }
+  return text_of_lengths(std::move(lengths));
+}
+
+}  // namespace
+
+std::optional<Packing> packing_of(const PlanChoices& choices, Errors& errors) {
+  const auto fail = [&](PlanChoice choice, std::string what, std::string hint) {
+    errors.push_back({std::string(place_of(choice)), std::move(what), std::move(hint)});
+  };
+  if (!choices.packing) {
+    for (const PlanChoice choice : {PlanChoice::DocumentLength, PlanChoice::PackedAttentionName}) {
+      if (has(choices, choice)) fail(choice, "There is no packed row.", "Write --packing 8192, too, or leave it out.");
+    }
+    return std::nullopt;
+  }
+  if (choices.batch && *choices.batch != 1) {
+    fail(PlanChoice::Batch, fmt::format("A packed row is a micro-batch of one, and not of {}.", *choices.batch),
+         "Leave it out, and write a longer row.");
+  }
+  if (choices.sequence && *choices.sequence != *choices.packing) {
+    fail(PlanChoice::Sequence, fmt::format("The packed row has {} tokens.", *choices.packing), "Leave it out.");
+  }
+  Packing packing;
+  const bool is_torchtitan = choices.flavor == "torchtitan";
+  packing.attention = choices.packed_attention.value_or(is_torchtitan ? PackedAttention::Varlen : packing.attention);
+  if (!choices.document_length) return packing;
+  const std::string& text = *choices.document_length;
+  const std::string_view where = place_of(PlanChoice::DocumentLength);
+  auto lengths = is_text_of_lengths(text) ? Result<std::string>(text) : lengths_of_file(text, *choices.packing);
+  if (lengths) {
+    packing.lengths = *std::move(lengths);
+    if (const auto checked = documents_of_row(*choices.packing, packing.lengths, where); !checked) {
+      append(errors, checked.error());
+    }
+  } else {
+    append(errors, std::move(lengths).error());
+  }
+  return packing;
+}
+
+}  // namespace fsdp::planner
