@@ -158,6 +158,10 @@ void check_loss_with_head(const Plan& plan, const Model& model, Errors& errors) 
                                   row.title, traits.title),
                       std::string(kPyTorchLoss)});
   }
+  if (row.needs_16_bits && activation_dtype(model, plan) == Dtype::Float32) {
+    errors.push_back({std::string(kLossPlace), fmt::format("{} takes no hidden states in float32.", row.title),
+                      "Plan with --precision bf16 or mixed."});
+  }
   for (const Call& call : model.calls) {
     for (const Op& op : model.blocks[call.block].ops) {
       if (op.kind == OpKind::LinearCrossEntropy) check_head(row, model, call, op, errors);

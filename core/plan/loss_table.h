@@ -28,7 +28,8 @@ struct LossRow {
   bool is_float32 = false;   ///< The loss is a number in fp32, whatever the dtype of the logits.
   /// The weight's gradient is made only with that of the hidden states: a head alone cannot be trained.
   bool needs_hidden_gradient = false;
-  std::int64_t chunks = 0;  ///< The library's own number of parts, if the user may choose it. Otherwise 0.
+  bool needs_16_bits = false;  ///< It refuses hidden states in fp32.
+  std::int64_t chunks = 0;     ///< The library's own number of parts, if the user may choose it. Otherwise 0.
 
   // The trainers.
   /// transformers' TrainingArguments, as Python after its name: "use_liger_kernel=True". Empty if it has none.
@@ -39,7 +40,8 @@ struct LossRow {
 
 /// Sources: torch/nn/functional.py, torch 2.11; flash_attn/losses/cross_entropy.py; liger_kernel
 /// ops/fused_linear_cross_entropy.py and transformers/model/loss_utils.py; trl trainer/utils.py (add_fused_lm_head) and
-/// kernels/chunked_logprob.py; transformers training_args.py (use_liger_kernel, liger_kernel_config).
+/// kernels/chunked_logprob.py; cut_cross_entropy/cce.py; transformers training_args.py (use_liger_kernel,
+/// liger_kernel_config).
 inline constexpr LossRow kLossRows[] = {
     {.kind = LossKind::PyTorch,
      .name = "pytorch",
@@ -76,6 +78,15 @@ inline constexpr LossRow kLossRows[] = {
      .takes_bias = true,
      .is_float32 = true,
      .trl = "loss_type=\"nll\""},
+    {.kind = LossKind::Cut,
+     .name = "cut_cross_entropy",
+     .title = "cut cross entropy",
+     .library = "cut-cross-entropy 25.1.1",
+     .sentence = "linear_cross_entropy of cut-cross-entropy: makes no logits in memory, neither forward nor backward.",
+     .takes_head = true,
+     .is_float32 = true,
+     .needs_16_bits = true,
+     .axolotl = "cut_cross_entropy: true"},
 };
 
 static_assert(

@@ -44,8 +44,9 @@ enum class LossKind : std::uint8_t {
   FlashAttn,   ///< flash_attn.losses.cross_entropy.CrossEntropyLoss (Triton): saves the logits and a number per row.
   Liger,       ///< Logits in parts, and all gradients in the forward.
   ChunkedNll,  ///< Logits in parts, and again in the backward (TRL's SFTTrainer).
+  Cut,         ///< No logits outside of registers (Apple's cut cross entropy).
 };
-inline constexpr int kNumLossKinds = static_cast<int>(LossKind::ChunkedNll) + 1;
+inline constexpr int kNumLossKinds = static_cast<int>(LossKind::Cut) + 1;
 
 struct Loss {
   LossKind kind = LossKind::PyTorch;

@@ -50,8 +50,14 @@ def _chunked_nll(op: Op, hidden: torch.Tensor, labels: torch.Tensor, weight: tor
     return per_token_loss.sum() / torch.as_tensor(outputs.label_mask.sum()).clamp(min=1)
 
 
+def _cut(op: Op, hidden: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    from cut_cross_entropy import linear_cross_entropy as cut_cross_entropy
+
+    return cut_cross_entropy(hidden, weight, labels, shift=op.attributes["shift"], softcap=op.attributes["softcap"] or None)
+
+
 Loss = Callable[[Op, torch.Tensor, torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
-LOSSES: dict[str, Loss] = {"liger": _liger, "chunked_nll": _chunked_nll}
+LOSSES: dict[str, Loss] = {"liger": _liger, "chunked_nll": _chunked_nll, "cut_cross_entropy": _cut}
 
 
 @kernel("linear_cross_entropy")

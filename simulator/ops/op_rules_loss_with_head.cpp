@@ -15,10 +15,14 @@
 // probabilities of the picked tokens, their entropies and whether they are the likeliest go back to their places.
 // Boolean indexing sorts and counts in small buffers of CUB, whose sizes are those observed on sm_90.
 //
+// Apple's keeps the hidden states, the places of the labels that count, a logsumexp of each token and a sum of each
+// class. No logits exist outside of registers. The backward sorts the classes by their sums and makes both gradients.
+//
 // Sources: liger_kernel/ops/fused_linear_cross_entropy.py, transformers/model/loss_utils.py (LigerForCausalLMLoss) and
 // transformers/functional.py of liger-kernel 0.8.5; aten/src/ATen/native/cuda/Equal.cpp;
 // trl/kernels/chunked_logprob.py, trainer/utils.py (add_fused_lm_head) and trainer/sft_trainer.py (compute_loss) of
-// trl 1.16.0; aten/src/ATen/native/cuda/{Nonzero.cu,Indexing.cu,IndexKernel.cpp}.
+// trl 1.16.0; cut_cross_entropy/{cce,cce_lse_forward,cce_backward}.py of cut-cross-entropy 25.1.1;
+// aten/src/ATen/native/cuda/{Nonzero.cu,Indexing.cu,IndexKernel.cpp}.
 //
 // Not modeled: num_items_in_batch, which divides the loss by a number; ignored labels, which TRL's leaves out (all
 // count here); the gathers of TRL's metrics.
@@ -148,14 +152,20 @@ int fp32_of_each(KernelWriter& w, std::int64_t tokens) {
   return w.make(tokens, Dtype::Float32, false);
 }
 
-/// x[mask] for a mask [tokens]. Its backward puts the gradient into zeros, by sorted places.
-int pick(KernelWriter& w, int x, int mask, std::int64_t tokens, std::int64_t width) {
+/// mask.nonzero() for a mask [tokens] of two dimensions.
+int find_places(KernelWriter& w, int mask, std::int64_t tokens) {
   const int count = w.make(1, Dtype::Int32, false);
   w.add(KernelKind::Elementwise, {{mask, GradRule::None}}, {count}).forward_temps = {count_scratch(w, tokens)};
   const int places = w.make(2 * tokens, Dtype::Int64, false);
   Kernel& finding = w.add(KernelKind::Elementwise, {{mask, GradRule::None}}, {places});
   finding.forward_temps = {kSelectScratch};
   finding.holds = {count};
+  return places;
+}
+
+/// x[mask] for a mask [tokens]. Its backward puts the gradient into zeros, by sorted places.
+int pick(KernelWriter& w, int x, int mask, std::int64_t tokens, std::int64_t width) {
+  const int places = find_places(w, mask, tokens);
   const int picked = w.make(tokens * width, w.slot(x).dtype);
   Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}, {places, GradRule::None}}, {picked});
   kernel.saved = {{mask, 0}};
@@ -283,6 +293,56 @@ void write_chunked_nll(KernelWriter& w) {
   w.set_output(0, loss);
 }
 
+// ---- Apple's
+
+/// torch.argsort of fp32 [numbers] to int32, compiled by Inductor.
+void note_sorting(Kernel& kernel, std::int64_t numbers) {
+  const std::int64_t values = 4 * numbers;
+  kernel.backward_temps = {{values, TempLife::Early},
+                           {2 * values, TempLife::Early},
+                           {2 * values, TempLife::Early},
+                           {3 * round_up(values, 256) + 10751, TempLife::Early},
+                           {values, TempLife::Whole}};
+}
+
+void write_cut(KernelWriter& w) {
+  constexpr std::int64_t kTokensOfLock = 128;
+  constexpr std::int64_t kWidthOfLock = 64;
+  const HeadAndLoss it = operands_of(w);
+  const Shape& labels_shape = w.input_shape(1);
+  const bool shifts = w.op().attributes.shift;
+  const std::int64_t tokens = shifts ? it.tokens / labels_shape.back() * (labels_shape.back() - 1) : it.tokens;
+  const int mask = w.make(tokens, Dtype::Bool, false);
+  w.add(KernelKind::Elementwise, {{w.input(1), GradRule::None}}, {mask});
+  const int places = find_places(w, mask, tokens);
+  w.last_kernel().holds.push_back(mask);
+  const int narrow = w.make(2 * tokens, Dtype::Int32, false);
+  w.add(KernelKind::Elementwise, {{places, GradRule::None}}, {narrow});
+  const int valid = w.make(tokens, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{narrow, GradRule::None}}, {valid}).forward_temps = {16 * tokens};
+  const int log_sums = fp32_of_each(w, tokens);
+  const int locks = w.make(div_up(tokens, kTokensOfLock), Dtype::Int32, false);
+  const int averages = fp32_of_each(w, it.classes);
+  fill(w, {log_sums, locks, averages});
+  const int losses = fp32_of_each(w, tokens);
+  fill(w, {losses});
+  w.last_kernel().holds = {locks};
+  const int loss = w.make(1, Dtype::Float32);
+  Kernel& node = w.add(KernelKind::Gemm, {{it.hidden, GradRule::Fresh}, {it.weight, GradRule::Fresh}}, {loss});
+  node.saved = {{it.hidden, -1}, {it.weight, -1}, {log_sums, -1}, {w.input(1), -1}, {valid, -1}, {averages, -1}};
+  node.saves_when_done = true;
+  node.product = {1, tokens, it.classes, it.width};
+  node.flops = node.product.flops();
+  node.repeats_product = true;
+  node.forward_temps = w.scratch_of(1, tokens, true);
+  node.holds = {losses};
+  note_sorting(node, it.classes);
+  const std::int64_t columns = div_up(it.width, kWidthOfLock);
+  node.backward_temps.push_back({4 * div_up(tokens, columns) * columns, TempLife::Late});
+  node.backward_temps.push_back({4 * div_up(it.classes, columns) * columns, TempLife::Late});
+  w.set_output(0, loss);
+}
+
 }  // namespace
 
 void write_loss_with_head(KernelWriter& w) {
@@ -291,6 +351,8 @@ void write_loss_with_head(KernelWriter& w) {
       return write_liger(w);
     case LossKind::ChunkedNll:
       return write_chunked_nll(w);
+    case LossKind::Cut:
+      return write_cut(w);
     default:
       break;
   }

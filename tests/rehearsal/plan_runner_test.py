@@ -245,6 +245,9 @@ HELD_GROUPS["zero_held_more"] = [
     case for case in ALL_OF_ZERO
     if case not in HELD_GROUPS["zero_held"] and case.plan["zero"].get("overlap_comm", case.name.startswith("zero3"))]
 
+if importlib.util.find_spec("cut_cross_entropy") is None:
+    GROUPS["loss"] = [case for case in LOSS_CASES if case.loss != "cut_cross_entropy"]
+
 _ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning"}
 for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss")):
     if importlib.util.find_spec(_package) is not None:
