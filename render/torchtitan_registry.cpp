@@ -2,7 +2,8 @@
 // (config/manager.py, --module and --config). It starts from torchtitan's own configuration of the model, so that data,
 // tokenizer, learning rate and checkpoints are torchtitan's and the user's, and sets everything in the plan. It also
 // changes defaults of 0.3.0 that contradict the plan: CUDA graphs, which retain gradients and buffers of their own,
-// unlike a prediction of eager steps; the loss in chunks; FlexAttention, which is for torch.compile.
+// unlike a prediction of eager steps; the loss in chunks, if the plan has another; FlexAttention, which is for
+// torch.compile.
 //
 // Sources: torchtitan 0.3.0, config/configs.py, trainer.py (Trainer.Config), distributed/activation_checkpoint.py,
 // components/loss.py, components/optimizer/optimizer.py, models/common/config_utils.py (get_attention_config).
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
@@ -67,6 +69,14 @@ std::vector<std::string> parallelism_of(const Plan& plan) {
           fmt::format("        fsdp_reshard_after_forward=\"{}\",", planner::torchtitan_reshard_of(plan)), "    )"};
 }
 
+std::vector<std::string> loss_lines(const Loss& given) {
+  const LossRow& row = loss_row(given);
+  const std::string inner = "CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))";
+  if (!row.calls_head) return {fmt::format("    config.loss = {}", inner)};
+  return {fmt::format("    config.loss = {}.Config(", row.torchtitan),
+          fmt::format("        num_chunks={},", num_chunks(given)), fmt::format("        loss_fn={},", inner), "    )"};
+}
+
 }  // namespace
 
 std::string torchtitan_registry(const TrainerConfig& config) {
@@ -82,7 +92,10 @@ std::string torchtitan_registry(const TrainerConfig& config) {
        "rate and the steps are those of torchtitan's own configuration, and yours to change.", ""});
   std::vector<std::string> lines = {text::python_docstring(head)};
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
-  add({"", "from importlib.metadata import version", "", "from torchtitan.components.loss import CrossEntropyLoss",
+  const LossRow& loss = loss_row(plan.runtime.implementations.loss);
+  add({"", "from importlib.metadata import version", "",
+       fmt::format("from torchtitan.components.loss import {}CrossEntropyLoss",
+                   loss.calls_head ? fmt::format("{}, ", loss.torchtitan) : std::string()),
        "from torchtitan.config import ParallelismConfig"});
   if (checkpoints) add({"from torchtitan.distributed.activation_checkpoint import FullAC"});
   add({"from torchtitan.models.common.config_utils import decoder_vocab_size",
@@ -94,8 +107,8 @@ std::string torchtitan_registry(const TrainerConfig& config) {
        "def planned():", fmt::format("    config = {}()", named.config),
        fmt::format("    config.hf_assets_path = {}", text::quoted_text("./assets/hf/" + config.model.name)),
        "    # This way to attend runs without torch.compile.",
-       fmt::format("    config.model_spec = model_registry(\"{}\", attn_backend=\"varlen\")", named.flavor),
-       "    config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))"});
+       fmt::format("    config.model_spec = model_registry(\"{}\", attn_backend=\"varlen\")", named.flavor)});
+  add(loss_lines(plan.runtime.implementations.loss));
   add(training_lines(config));
   add(optimizer_of(plan.optimizer));
   add(parallelism_of(plan));

@@ -84,11 +84,12 @@ class TrafficCounter {
 
   void reduce(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
-    const UnitTimes& times = prepared_.unit_times[step.unit];
+    const ReducedElements elements = elements_of_reduction(layout(), step);
+    const UnitTimes& times = prepared_.unit_times[index_of_times(layout(), step)];
     Collective collective{.kind = CollectiveKind::ReduceScatter,
                           .unit = unit.name,
                           .dtype = unit.reduce_dtype,
-                          .elements = unit.reduced_full_elements,
+                          .elements = elements.full,
                           .reduce_op = reduce_op(unit.reduce_dtype),
                           .micro_batch = step.micro_batch,
                           .time = times.reduce_scatter,
@@ -98,7 +99,7 @@ class TrafficCounter {
     if (!is_whole) add(step, step.ranks, collective);
     if (step.copies.empty()) return;
     collective.kind = CollectiveKind::AllReduce;
-    collective.elements = unit.reduced_shard_elements;
+    collective.elements = elements.shard;
     collective.time = times.all_reduce;
     collective.exposed = layout().mesh.size(step.copies) > 1 ? next_exposed() : Seconds(0);
     add(step, step.copies, collective);
@@ -266,7 +267,8 @@ class TrafficCounter {
     std::optional<Dtype> common;
     for (const ShardedUnit& unit : layout().units) {
       for (const ShardedParameter& p : unit.parameters) norms += p.receives_gradient ? 1 : 0;
-      if (unit.reduced_true_elements == 0) continue;
+      const auto is_trained = [](const ShardedParameter& p) { return p.receives_gradient; };
+      if (std::none_of(unit.parameters.begin(), unit.parameters.end(), is_trained)) continue;
       // Norms of several dtypes are stacked in the widest.
       common = common.value_or(unit.original_dtype) == unit.original_dtype ? unit.original_dtype : Dtype::Float32;
     }

@@ -7,6 +7,7 @@
 
 #include "core/base/nearest.h"
 #include "core/frameworks/layout.h"
+#include "core/model/op_shapes.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/input_casts.h"
 #include "core/plan/loss_table.h"
@@ -61,7 +62,8 @@ void check_reads(const Model& model, const ModelIndex& index, const Layout& layo
         const ShardedUnit& unit = layout.units[u];
         const bool is_inside = std::any_of(unit.modules.begin(), unit.modules.end(),
                                            [&](int module) { return index.contains(module, reader); });
-        if (unit.is_root || is_inside || is_told[u] || stays_gathered(unit, position)) continue;
+        const bool is_called = layout.loss.call == static_cast<int>(c);
+        if (unit.is_root || is_inside || is_told[u] || is_called || stays_gathered(unit, position)) continue;
         is_told[u] = true;
         const std::string name = reader < 0 ? "" : model.modules[reader].name;
         errors.push_back({fmt::format("units/{}", u),
@@ -139,11 +141,69 @@ void check_head(const LossRow& row, const Model& model, const Call& call, const 
   }
 }
 
+// torchtitan 0.3.0, components/loss.py (ChunkedLossWrapper), run with PyTorch 2.8 to 2.15. On those up to 2.12 a unit
+// of norm and head, which is torchtitan's, ends in the backward of the norm: "The tensor has a non-zero number of
+// elements, but its data is not allocated yet".
+void check_called_head(const Plan& plan, const Model& model, const Layout& layout, const LossRow& row, Errors& errors) {
+  const auto wrong = [&](std::string_view where, std::string what, std::string hint) {
+    errors.push_back({std::string(where), std::move(what), std::move(hint)});
+  };
+  if (plan.accumulation > 1 && !plan.sync_every_micro_batch) {
+    wrong("sync_every_micro_batch", fmt::format("{} reduces the head's gradient in every micro-batch.", row.title),
+          "Plan with --gradient-sync every.");
+  }
+  const std::int64_t chunks = num_chunks(plan.runtime.implementations.loss);
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[call.block].ops) {
+      if (op.kind != OpKind::LinearCrossEntropy) continue;
+      const Shape& labels = model.blocks[call.block].values[op.inputs[1]].shape;
+      if (labels.size() != 2 || labels[1] % chunks != 0) {
+        wrong(kLossPlace,
+              fmt::format("{} parts of a sequence are not equal if the labels are {}.", chunks, to_string(labels)),
+              fmt::format("Write {},chunks=N with a number that divides the sequence, or another --seq.", row.name));
+      }
+      if (op.attributes.softcap > 0) {
+        wrong(kLossPlace,
+              fmt::format("{} calls the head alone, and {} caps its logits after it.", row.title, model.name),
+              std::string(kPyTorchLoss));
+      }
+    }
+  }
+  const UnitOfLoss& loss = layout.loss;
+  if (loss.unit < 0) {
+    const bool is_left = layout.units.back().reshard.kind != ReshardAfterForward::Kind::Never;
+    if (is_left) {
+      wrong(fmt::format("units/{}", layout.units.size() - 1),
+            "The root has the head's parameters, and is resharded before the loss reads them.",
+            "Leave reshard_after_forward of the root out.");
+    }
+    return;
+  }
+  const ShardedUnit& unit = layout.units[loss.unit];
+  const std::string where = fmt::format("units/{}", loss.unit);
+  if (unit.windows.empty() || unit.windows.back().runs_post_forward) {
+    wrong(where, fmt::format("A unit of the head alone is not predicted under {}.", row.title),
+          "Wrap the norm before the head with it, as torchtitan does, or leave the head to the root.");
+  } else if (!plan.runtime.quirks.completes_partial_units) {
+    wrong(where,
+          fmt::format("PyTorch {} ends with an error: {} has freed the unit of \"{}\" when its backward begins.",
+                      torch_version_of(plan.runtime).name, row.title, unit.name),
+          "Plan for --torch 2.13 or later, or leave the head to the root.");
+  }
+  const auto is_tied = [](const ShardedParameter& p) { return p.from_loss && p.from_backward; };
+  if (std::any_of(unit.parameters.begin(), unit.parameters.end(), is_tied)) {
+    wrong(where, fmt::format("A tied head in a unit is not predicted under {}.", row.title), "Leave it to the root.");
+  }
+  if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
+    wrong(where, fmt::format("{} shards the head's unit over all ranks.", row.title), "Write true or false.");
+  }
+}
+
 // A loss that makes the logits itself reads the head's parameters in the root's forward.
 void check_loss_with_head(const Plan& plan, const Model& model, Errors& errors) {
   const LossRow& row = loss_row(plan.runtime.implementations.loss);
   const FrameworkTraits& traits = traits_of(plan);
-  if (plan.runtime.implementations.loss_after_root) {
+  if (plan.runtime.implementations.loss_after_root && !row.calls_head) {
     errors.push_back({std::string(kLossPlace),
                       fmt::format("{} runs in the model's forward, and this plan's loss after it.", row.title),
                       "Plan with --flavor transformers."});
@@ -152,7 +212,12 @@ void check_loss_with_head(const Plan& plan, const Model& model, Errors& errors) 
     errors.push_back({std::string(kLossPlace), fmt::format("{} makes no logits to keep or to cast.", row.title),
                       "Leave \"keep_logits\" and \"float_logits\" out."});
   }
-  if (traits.gathers_each_read || traits.zero_stage == 3) {
+  if (row.is_of_fsdp2 && !(traits.wraps_units && traits.has_dtensors)) {
+    errors.push_back(
+        {std::string(kLossPlace),
+         fmt::format("{} is predicted under FSDP2 alone, and this plan is for {}.", row.title, traits.title),
+         "Write runtime/name \"pytorch-fsdp2\", or the loss \"pytorch\"."});
+  } else if (traits.gathers_each_read || traits.zero_stage == 3) {
     errors.push_back({std::string(kLossPlace),
                       fmt::format("{} reads the head's weight outside of the head, which is not predicted under {}.",
                                   row.title, traits.title),
@@ -291,6 +356,10 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   if (auto layout = make_layout(index, plan)) {
     errors = check_input_casts(index, plan, *layout);
     check_reads(model, index, *layout, errors);
+    const LossRow& row = loss_row(plan.runtime.implementations.loss);
+    if (row.calls_head && has_op(model, OpKind::LinearCrossEntropy)) {
+      check_called_head(plan, model, *layout, row, errors);
+    }
   } else {
     errors = std::move(layout).error();
   }

@@ -27,6 +27,7 @@
 #include "core/frameworks/fsdp1/flat_units.h"
 #include "core/frameworks/zero/zero_partition.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 #include "core/plan/parameter_part.h"
 #include "core/plan/unit_boundaries.h"
 #include "core/plan/unit_windows.h"
@@ -58,6 +59,7 @@ class LayoutMaker {
     if (traits_.predicts_passes) check_models_of_passes();
     assign_parameters();
     check_ties();
+    if (loss_row(plan_.runtime.implementations.loss).calls_head) find_unit_of_loss();
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
       const std::string where = fmt::format("units/{}", u);
       if (traits_.has_flat_parameters) {
@@ -68,7 +70,8 @@ class LayoutMaker {
       if (traits_.wraps_units) check_dtypes(layout_.units[u], where);
       measure(layout_.units[u]);
     }
-    for (ShardedUnit& unit : layout_.units) unit.windows = windows_of(unit, index_);
+    const bool completes_partial = traits_.has_dtensors && plan_.runtime.quirks.completes_partial_units;
+    for (ShardedUnit& unit : layout_.units) unit.windows = windows_of(unit, index_, completes_partial);
     check_units(layout_);
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     layout_.is_replicated = !traits_.wraps_units;
@@ -258,6 +261,28 @@ class LayoutMaker {
     }
   }
 
+  // A parameter that only the loss reads gets no gradient from the backward.
+  void find_unit_of_loss() {
+    std::vector<bool> is_of_loss(model_.parameters.size(), false), is_read_elsewhere(is_of_loss);
+    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+      const Call& call = model_.calls[c];
+      for (const Op& op : model_.blocks[call.block].ops) {
+        const bool is_loss = call.module < 0 && op.kind == OpKind::LinearCrossEntropy;
+        for (const int of_block : op.parameters) {
+          const int parameter = call.parameters[of_block];
+          (is_loss ? is_of_loss : is_read_elsewhere)[parameter] = true;
+          const int unit = layout_.unit_of_parameter[parameter];
+          if (is_loss && !layout_.units[unit].is_root) layout_.loss = {.unit = unit, .call = static_cast<int>(c)};
+        }
+      }
+    }
+    if (layout_.loss.unit < 0) return;
+    for (ShardedParameter& p : layout_.units[layout_.loss.unit].parameters) {
+      p.from_loss = is_of_loss[p.parameter] && model_.parameters[p.parameter].receives_gradient;
+      p.from_backward = !p.from_loss || is_read_elsewhere[p.parameter];
+    }
+  }
+
   // torch 2.11 breaks such a tie silently and trains two parameters; newer versions refuse.
   void check_ties() {
     for (const Parameter& parameter : model_.parameters) {
@@ -300,9 +325,14 @@ class LayoutMaker {
       shard.receives_gradient = parameter.receives_gradient;
       unit.shard_elements += shard.shard_elements;
       unit.true_elements += shard.elements;
-      if (shard.receives_gradient) {
+      if (shard.receives_gradient && shard.from_backward) {
         unit.reduced_shard_elements += shard.shard_elements;
         unit.reduced_true_elements += shard.elements;
+      }
+      if (shard.from_loss) {
+        layout_.loss.shard_elements += shard.shard_elements;
+        layout_.loss.true_elements += shard.elements;
+        layout_.loss.full_elements = shard_ * layout_.loss.shard_elements;
       }
     }
     unit.full_elements = shard_ * unit.shard_elements;

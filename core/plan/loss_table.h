@@ -23,6 +23,10 @@ struct LossRow {
   /// It is given the hidden states and the head's weight and makes the logits itself, a part at a time. The model then
   /// ends with an op `linear_cross_entropy` in the root's forward, which reads the head's parameters.
   bool takes_head = false;
+  /// With `takes_head`: it runs after the root's forward, calls the head's module for each part of the tokens, and runs
+  /// that part's backward at once. A unit of FSDP2 with the head is gathered for it and reduced in it.
+  bool calls_head = false;
+  bool is_of_fsdp2 = false;  ///< Not predicted, or not possible, under other frameworks.
   bool takes_bias = false;   ///< With `takes_head`: of a head with a bias, too.
   bool runs_on_cpu = false;  ///< Else it is a kernel of Triton.
   bool is_float32 = false;   ///< The loss is a number in fp32, whatever the dtype of the logits.
@@ -36,19 +40,22 @@ struct LossRow {
   std::string_view hugging_face = {};
   std::string_view axolotl = {};  ///< The same in axolotl's YAML.
   std::string_view trl = {};      ///< The same of TRL's SFTConfig.
+  /// The class of torchtitan 0.3.0's components/loss.py. Versions that read TOML have PyTorch's loss alone.
+  std::string_view torchtitan = {};
 };
 
 /// Sources: torch/nn/functional.py, torch 2.11; flash_attn/losses/cross_entropy.py; liger_kernel
 /// ops/fused_linear_cross_entropy.py and transformers/model/loss_utils.py; trl trainer/utils.py (add_fused_lm_head) and
-/// kernels/chunked_logprob.py; cut_cross_entropy/cce.py; transformers training_args.py (use_liger_kernel,
-/// liger_kernel_config).
+/// kernels/chunked_logprob.py; cut_cross_entropy/cce.py; torchtitan components/loss.py; transformers training_args.py
+/// (use_liger_kernel, liger_kernel_config).
 inline constexpr LossRow kLossRows[] = {
     {.kind = LossKind::PyTorch,
      .name = "pytorch",
      .title = "PyTorch's cross entropy",
      .library = "torch",
      .sentence = "torch.nn.functional.cross_entropy: makes and keeps log_softmax of the logits.",
-     .runs_on_cpu = true},
+     .runs_on_cpu = true,
+     .torchtitan = "CrossEntropyLoss"},
     {.kind = LossKind::FlashAttn,
      .name = "flash_attn",
      .title = "flash-attn's cross entropy",
@@ -84,9 +91,22 @@ inline constexpr LossRow kLossRows[] = {
      .library = "cut-cross-entropy 25.1.1",
      .sentence = "linear_cross_entropy of cut-cross-entropy: makes no logits in memory, neither forward nor backward.",
      .takes_head = true,
+     .is_of_fsdp2 = true,
      .is_float32 = true,
      .needs_16_bits = true,
      .axolotl = "cut_cross_entropy: true"},
+    {.kind = LossKind::TitanChunked,
+     .name = "torchtitan_chunked",
+     .title = "torchtitan's loss in chunks",
+     .library = "torchtitan 0.3.0",
+     .sentence = "ChunkedLossWrapper around CrossEntropyLoss: the head, its cross entropy and their backward for one "
+                 "part of the sequence at a time, after the root's forward.",
+     .takes_head = true,
+     .calls_head = true,
+     .is_of_fsdp2 = true,
+     .is_float32 = true,
+     .chunks = 8,
+     .torchtitan = "ChunkedLossWrapper"},
 };
 
 static_assert(
@@ -103,6 +123,11 @@ constexpr const LossRow& loss_row(LossKind kind) {
 }
 constexpr const LossRow& loss_row(const Loss& loss) {
   return loss_row(loss.kind);
+}
+
+/// The number of parts: the given one, or the library's own.
+inline std::int64_t num_chunks(const Loss& loss) {
+  return loss.chunks > 0 ? loss.chunks : loss_row(loss).chunks;
 }
 
 /// "liger", "NAME,chunks=8". Error: an unknown name, with the nearest; chunks that the loss does not let choose.

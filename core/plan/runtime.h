@@ -40,13 +40,15 @@ enum class AttentionBackend : std::uint8_t {
 
 /// The loss of a language model. core/plan/loss_table.h has a row of facts for each.
 enum class LossKind : std::uint8_t {
-  PyTorch,     ///< torch.nn.functional.cross_entropy: makes log_softmax, and its gradient beside that of nll_loss.
-  FlashAttn,   ///< flash_attn.losses.cross_entropy.CrossEntropyLoss (Triton): saves the logits and a number per row.
-  Liger,       ///< Logits in parts, and all gradients in the forward.
-  ChunkedNll,  ///< Logits in parts, and again in the backward (TRL's SFTTrainer).
-  Cut,         ///< No logits outside of registers (Apple's cut cross entropy).
+  PyTorch,       ///< torch.nn.functional.cross_entropy: makes log_softmax, and its gradient beside that of nll_loss.
+  FlashAttn,     ///< flash_attn.losses.cross_entropy.CrossEntropyLoss (Triton): saves the logits and a number per row.
+  Liger,         ///< Logits in parts, and all gradients in the forward.
+  ChunkedNll,    ///< Logits in parts, and again in the backward (TRL's SFTTrainer).
+  Cut,           ///< No logits outside of registers (Apple's cut cross entropy).
+  TitanChunked,  ///< Head, loss and backward of some tokens at a time, after the root (torchtitan's
+                 ///< ChunkedLossWrapper).
 };
-inline constexpr int kNumLossKinds = static_cast<int>(LossKind::Cut) + 1;
+inline constexpr int kNumLossKinds = static_cast<int>(LossKind::TitanChunked) + 1;
 
 struct Loss {
   LossKind kind = LossKind::PyTorch;
@@ -127,6 +129,9 @@ struct Quirks {
   bool casts_gradients_as_they_come = false;
   /// FSDP2 casts the inputs of each module of a unit of several, not only of the first (FSDPState._pre_forward).
   bool casts_inputs_of_each_module = false;
+  /// At the end of the root's forward FSDP2 leaves a unit of several modules of which one has not run
+  /// (FSDPState._force_complete_incomplete_states). Otherwise it waits for that module, and stays gathered.
+  bool completes_partial_units = false;
   /// Bytes of cuBLASLt's workspace beside cuBLAS's own. aten/src/ATen/cuda/CublasHandlePool.cpp
   Bytes cublaslt_workspace{1 << 20};
   CublasWorkspaces cublas_workspaces = CublasWorkspaces::Kept;

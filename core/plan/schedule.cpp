@@ -112,6 +112,12 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
   return text;
 }
 
+ReducedElements elements_of_reduction(const Layout& layout, const Instruction& step) {
+  if (step.reduces_loss()) return {layout.loss.shard_elements, layout.loss.full_elements, layout.loss.true_elements};
+  const ShardedUnit& unit = layout.units[static_cast<std::size_t>(step.unit)];
+  return {unit.reduced_shard_elements, unit.reduced_full_elements, unit.reduced_true_elements};
+}
+
 std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing) {
   const Model& model = *index.model;
   std::vector<CheckpointMode> of_module(model.modules.size(), CheckpointMode::None);

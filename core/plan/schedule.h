@@ -75,11 +75,16 @@ std::string_view name_of(BufferKind kind);
 /// The most buffers of one kind that a unit has at once: it keeps one while a second pass gathers again.
 inline constexpr int kNumSlots = 2;
 
+/// The slot of the reduction of `Layout::loss`.
+inline constexpr std::uint8_t kSlotOfLoss = 1;
+
 struct Instruction {
   InstructionKind kind = InstructionKind::Forward;
   StepPhase phase = StepPhase::Forward;
   BufferKind buffer = BufferKind::AllGatherOutput;  ///< For Free: the kind of the buffer,
-  std::uint8_t slot = 0;  ///< and its slot. For Unshard and WaitForUnshard: the slot of the gather's output.
+  /// and its slot. For Unshard and WaitForUnshard: the slot of the gather's output. For ReduceGrads: `kSlotOfLoss` if
+  /// it reduces what the loss has made in the forward, with the slot of its input.
+  std::uint8_t slot = 0;
   /// For Free: true if it ends the instruction before it, false if it begins the one after it. Either may have several.
   bool ends_previous = false;
   bool keeps_last_gradient = false;      ///< ReduceGrads: the last unsharded gradient lives until its end.
@@ -100,8 +105,18 @@ struct Instruction {
   /// For a step of passes: in `Model::optimizers` for OptimizerStep, in `Model::clearings` for ZeroGrad.
   int part = -1;
 
+  /// ReduceGrads: the gradients are those that the loss has made (`Layout::loss`), before the forward is over.
+  bool reduces_loss() const { return kind == InstructionKind::ReduceGrads && slot == kSlotOfLoss; }
   bool operator==(const Instruction&) const = default;
 };
+
+/// The elements that a reduction gets and gives.
+struct ReducedElements {
+  std::int64_t shard = 0;
+  std::int64_t full = 0;
+  std::int64_t whole = 0;  ///< Without padding.
+};
+ReducedElements elements_of_reduction(const Layout& layout, const Instruction& step);
 
 /// Parameters that ZeRO-3 gathers in one collective, or frees at once.
 struct ParameterGroup {

@@ -176,7 +176,7 @@ class Validator {
       case InstructionKind::ReduceGrads:
         make(instruction, BufferKind::ReduceInput);
         if (instruction.keeps_all_reduce_output) make(instruction, BufferKind::AllReduceOutput);
-        return reduce(instruction.unit);
+        return instruction.reduces_loss() ? reduce_loss(instruction.unit) : reduce(instruction.unit);
       case InstructionKind::Free:
         return free(instruction);
       case InstructionKind::OptimizerStep:
@@ -304,6 +304,17 @@ class Validator {
 
   // ---- units -------------------------------------------------------------------------------------------------------
 
+  // The loss has run, and its unit is still gathered.
+  void reduce_loss(int unit) {
+    const UnitOfLoss& loss = layout_.loss;
+    if (unit != loss.unit || loss.true_elements == 0)
+      return wrong("A unit without gradients of the loss reduces them.");
+    if (next_forward_ != index_.call_begin[static_cast<std::size_t>(loss.call) + 1]) {
+      wrong("Gradients of the loss are reduced, and the loss has not just run.");
+    }
+    if (states_[unit] != UnitState::Unsharded) wrong("Gradients of the loss are reduced by a sharded unit.");
+  }
+
   // Between two passes of a module, FSDP2 reduces what earlier micro-batches left, alone.
   void reduce(int unit) {
     const bool only_kept = kept_[unit] && !is_backward_done(unit);
@@ -367,7 +378,8 @@ class Validator {
     if (has_passes(*index_.model) && !is_in_backward(end - 1)) wrong("An op has no backward here.");
     next_backward_ = end - (instruction.op_end - instruction.op_begin);
     gathered_.clear();
-    check_parameters(instruction);
+    // The backward of a loss that has called its unit hands on what the forward has made.
+    if (instruction.call != layout_.loss.call) check_parameters(instruction);
   }
 
   void check_parameters(const Instruction& instruction) {

@@ -22,6 +22,8 @@ struct ShardedParameter {
   std::int64_t shard_elements = 0;  ///< Padded: ceil(rows / N) * row elements; the same on every rank.
   std::int64_t local_elements = 0;  ///< True elements on the layout's rank; 0 on empty trailing ranks.
   bool receives_gradient = true;
+  bool from_loss = false;        ///< The loss makes a gradient of it in the forward, which its unit reduces by itself;
+  bool from_backward = true;     ///< the backward makes one.
   bool is_external = false;      ///< For `Layout::hooked`: it belongs to a module that does not run.
   std::int64_t flat_begin = -1;  ///< For FSDP1: its begin in the flat parameter, -1 otherwise. Elements of each
   std::int64_t flat_shard = 0;   ///< shard of the flat parameter.
@@ -45,8 +47,11 @@ struct Window {
   /// An input of the pass requires a gradient, so that PyTorch's post-backward hook fires after the first op's
   /// backward; otherwise the unit is reduced in the callback at the end of backward.
   bool has_post_backward = false;
-  /// The post-forward hook runs; false if a recomputation reruns only some modules of a unit of several.
+  /// The post-forward hook runs; false if a recomputation reruns only some modules of a unit of several, or one of them
+  /// does not run.
   bool runs_post_forward = true;
+  /// Then the root's hook runs it after its own, and hangs the pre-backward hook on what the root returns.
+  bool is_left_by_root = false;
 
   bool operator==(const Window&) const = default;
 };
@@ -70,7 +75,7 @@ struct ShardedUnit {
   std::int64_t full_elements = 0;            ///< N * S_u: what the all-gather gives.
   std::int64_t true_elements = 0;            ///< T_u, without padding.
   std::int64_t reduced_shard_elements = 0;   ///< S_u' and
-  std::int64_t reduced_full_elements = 0;    ///< N * S_u', over parameters that receive a gradient.
+  std::int64_t reduced_full_elements = 0;    ///< N * S_u', over parameters that receive a gradient in the backward.
   std::int64_t reduced_true_elements = 0;
   Bytes gather_shard_bytes;     ///< Bytes per rank that go into the all-gather.
   ReshardAfterForward reshard;  ///< Resolved: never `Default`.
@@ -78,6 +83,18 @@ struct ShardedUnit {
   std::vector<Window> windows;  ///< The passes of its modules, in forward order; nested units' ops included.
 
   bool operator==(const ShardedUnit&) const = default;
+};
+
+/// The unit that a loss calls after the root's forward (`LossRow::calls_head`): it is gathered before the loss, reduces
+/// the gradients that the loss makes, and is resharded after it.
+struct UnitOfLoss {
+  int unit = -1;                    ///< In `Layout::units`. -1: there is none, or the head is the root's.
+  int call = -1;                    ///< In `Model::calls`: the loss.
+  std::int64_t shard_elements = 0;  ///< Of the gradients that it reduces there: 0 if the head is frozen.
+  std::int64_t full_elements = 0;
+  std::int64_t true_elements = 0;
+
+  bool operator==(const UnitOfLoss&) const = default;
 };
 
 /// Bytes of a unit's unsharded gradients that a rank keeps after a micro-batch without reduction.
@@ -155,6 +172,7 @@ struct Layout {
   ZeroBuffer zero = {};
   /// For ZeRO-3: each module with a forward, its own parameters and its passes. ZeRO-3 gathers by module.
   std::vector<ShardedUnit> hooked = {};
+  UnitOfLoss loss = {};
   bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
   /// For SimpleFSDP: each read of a parameter gathers its own whole copy.
   bool gathers_each_read = false;

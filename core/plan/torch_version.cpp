@@ -35,6 +35,7 @@ constexpr Quirks kQuirks12 = {.reduce_input_kept_in_next = true,
                               .cublas_workspaces = CublasWorkspaces::Shared};
 constexpr Quirks kQuirks13 = {.frozen_units_free_reduce_input = true,
                               .casts_inputs_of_each_module = true,
+                              .completes_partial_units = true,
                               .cublas_workspaces = CublasWorkspaces::Shared};
 constexpr Quirks kQuirks15 = {.forward_all_gather_output_kept = false,
                               .last_gradient_kept_in_reduce = false,
@@ -42,6 +43,7 @@ constexpr Quirks kQuirks15 = {.forward_all_gather_output_kept = false,
                               .reduces_in_parameter_dtype = true,
                               .casts_gradients_as_they_come = true,
                               .casts_inputs_of_each_module = true,
+                              .completes_partial_units = true,
                               .cublas_workspaces = CublasWorkspaces::PerCall};
 
 constexpr std::array kVersions = {

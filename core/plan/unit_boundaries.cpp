@@ -61,7 +61,7 @@ HookOrder hook_order(const Layout& layout) {
   for (const UnitBoundary& pass : unit_passes(layout)) {
     const Window& window = window_of(layout, pass);
     // The pre-backward hooks are hung on the outputs by the post-forward hook.
-    if (window.runs_post_forward) {
+    if (window.runs_post_forward || window.is_left_by_root) {
       if (window.pre_backward >= 0) order.pre_backwards.push_back({window.pre_backward, pass.unit, pass.window});
       for (const int position : window.further_pre_backwards)
         order.pre_backwards.push_back({position, pass.unit, pass.window});

@@ -54,9 +54,22 @@ std::vector<Window> joined_runs(const ShardedUnit& unit, const ModelIndex& index
   return windows;
 }
 
+// The pre-backward hook hangs on the root's result, whose gradient comes before that of the root's last op.
+void leave_with_root(Window& window, const ModelIndex& index) {
+  window.is_left_by_root = true;
+  window.further_pre_backwards.clear();
+  for (const Span& run : index.runs.front()) {
+    if (window.begin < run.begin || window.begin >= run.end) continue;
+    window.pre_backward = -1;
+    for (int p = run.end - 1; p >= run.begin && window.pre_backward < 0; --p) {
+      if (index.in_backward[p]) window.pre_backward = p;
+    }
+  }
+}
+
 }  // namespace
 
-std::vector<Window> windows_of(const ShardedUnit& unit, const ModelIndex& index) {
+std::vector<Window> windows_of(const ShardedUnit& unit, const ModelIndex& index, bool completes_partial) {
   std::vector<Window> windows;
   if (unit.modules.size() == 1) {
     for (const Span& run : index.runs[unit.modules.front()]) windows.push_back({run.begin, run.end});
@@ -71,6 +84,7 @@ std::vector<Window> windows_of(const ShardedUnit& unit, const ModelIndex& index)
       if (index.in_backward[p] && index.last_read[p] >= window.end) window.further_pre_backwards.push_back(p);
     }
     window.has_post_backward = !unit.is_root && an_input_requires_grad(index, window);
+    if (completes_partial && !window.runs_post_forward) leave_with_root(window, index);
   }
   return windows;
 }

@@ -103,7 +103,8 @@ NamedWork work_of_unit(const Instruction& step, const Layout& layout) {
   const ShardedUnit& unit = layout.units[step.unit];
   const double gathered = with_calls(static_cast<double>((unit.gather_shard_bytes * layout.mesh.dp_shard()).count()),
                                      unit.parameters.size());
-  const double reduced = with_calls(in_bytes(unit.reduce_dtype, unit.reduced_full_elements), with_gradient(unit));
+  const double reduced =
+      with_calls(in_bytes(unit.reduce_dtype, elements_of_reduction(layout, step).full), with_gradient(unit));
   const std::string gather = fmt::format(" {} to {}", name_of(unit.original_dtype), name_of(unit.param_dtype));
   const std::string reduce = fmt::format(" {} to {}", name_of(unit.param_dtype), name_of(unit.reduce_dtype));
   const std::string kind(name_of(step.kind));

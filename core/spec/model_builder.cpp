@@ -294,7 +294,7 @@ bool Builder::ends_with_head(const std::vector<SpecEntry>& entries) const {
   return is_loss && is_head && outside_name(head.spec->outputs, "logits") == outside_name(loss.spec->inputs, "logits");
 }
 
-// The root reads the head's parameters itself, and calls no module for them.
+// The root reads the head's parameters itself, and calls no module for them; or a loss calls it after the root.
 void Builder::add_fused_head(const SpecEntry& head, const SpecEntry& loss) {
   const BlockOptions of_head(head.options.front());
   const BlockOptions of_loss(loss.options.front());
@@ -317,7 +317,7 @@ void Builder::add_fused_head(const SpecEntry& head, const SpecEntry& loss) {
     builder.fail("The model scales its logits, and a loss that takes the head has no logits to scale.",
                  "Plan with --loss pytorch.");
   }
-  builder.declare(name, head.spec->class_name.empty() ? "Linear" : head.spec->class_name, false);
+  builder.declare(name, head.spec->class_name.empty() ? "Linear" : head.spec->class_name, workload_.loss_calls_head);
   const std::int64_t classes = of_head.integer("vocab_size");
   std::vector<int> parameters = {builder.parameter_of(name, "weight", {classes, builder.size(hidden, -1)})};
   if (of_head.flag("bias")) parameters.push_back(builder.parameter_of(name, "bias", {classes}));
@@ -335,6 +335,7 @@ void Builder::add_fused_head(const SpecEntry& head, const SpecEntry& loss) {
   const int block = share_block(definition->block);
   const SpecEntry fused{.spec = &module};
   bind(fused, {.definition = *std::move(definition), .block = block}, "");
+  if (workload_.loss_calls_head) model_.calls.back().module = model_.calls.back().modules.front() = -1;
 }
 
 void Builder::check_after_root(const std::vector<SpecEntry>& entries) {
@@ -576,6 +577,7 @@ void apply_implementations(const Implementations& use, Workload& workload) {
   workload.loss_after_root = use.loss_after_root;
   workload.float_logits = use.float_logits;
   workload.loss_takes_head = loss_row(use.loss).takes_head;
+  workload.loss_calls_head = loss_row(use.loss).calls_head;
 }
 
 Workload workload_of(const Plan& plan) {

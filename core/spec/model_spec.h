@@ -211,6 +211,7 @@ struct Workload {
   bool float_logits = false;     ///< `Implementations::float_logits`, if there is such an entry.
   /// `LossRow::takes_head`: the head and the loss become one op, if the model ends with a head and such an entry.
   bool loss_takes_head = false;
+  bool loss_calls_head = false;  ///< `LossRow::calls_head`: that op runs after the root's forward.
 };
 
 /// The workload of a plan.

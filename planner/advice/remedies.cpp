@@ -47,7 +47,7 @@ constexpr std::size_t kMostSearched = 3;
 bool trains_the_same(const Workload& a, const Workload& b) {
   return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen && a.lora == b.lora &&
          a.packing == b.packing && a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits &&
-         a.loss_takes_head == b.loss_takes_head;
+         a.loss_takes_head == b.loss_takes_head && a.loss_calls_head == b.loss_calls_head;
 }
 
 /// Device peak, verdict and times. Omits the statistics of whole reports, which cost ten times as much.
@@ -203,6 +203,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   Workload asked = request_.workload;
   asked.frozen = workload.frozen;
   asked.loss_takes_head = workload.loss_takes_head;
+  asked.loss_calls_head = workload.loss_calls_head;
   asked.lora = workload.lora;
   asked.packing = workload.packing;
   for (const Dimension& dimension : workload.dimensions) {

@@ -95,7 +95,7 @@ void try_initialization(RemedyList& list) {
 
 /// The loss, with the trainer's key if it has one.
 std::string loss_and_key(const LossRow& row) {
-  const std::string_view key = !row.hugging_face.empty() ? row.hugging_face : row.trl;
+  const std::string_view key = !row.hugging_face.empty() ? row.hugging_face : row.calls_head ? row.torchtitan : row.trl;
   return key.empty() ? std::string(row.title) : fmt::format("{} ({})", row.title, key);
 }
 
@@ -106,6 +106,8 @@ void try_losses(RemedyList& list) {
   for (const LossRow& row : kLossRows) {
     const Loss loss{.kind = row.kind};
     if (loss == Loss{} || (!row.runs_on_cpu && request.cluster.gpu.compute_capability == 0)) continue;
+    // One that runs after the root is for a training loop that computes its loss there.
+    if (row.calls_head && !list.plan().runtime.implementations.loss_after_root) continue;
     Plan plan = list.plan();
     set_loss(plan, loss);
     if (!row.takes_head) {

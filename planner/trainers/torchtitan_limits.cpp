@@ -184,9 +184,16 @@ std::optional<Error> titan_sync(const Plan& plan, const Model&) {
 
 std::optional<Error> other_titan_loss(const Plan& plan, const Model&) {
   const Loss& loss = plan.runtime.implementations.loss;
-  if (loss == Loss{}) return std::nullopt;
+  if (!loss_row(loss).torchtitan.empty()) return std::nullopt;
   return Error{"/runtime/implementations/loss", fmt::format("torchtitan has no {}.", loss_row(loss).title),
                "Plan with --loss pytorch."};
+}
+
+std::optional<Error> chunked_in_toml(const Plan& plan, const Model&) {
+  const LossRow& row = loss_row(plan.runtime.implementations.loss);
+  if (!row.calls_head) return std::nullopt;
+  return Error{"/runtime/implementations/loss", fmt::format("{} is of {}.", row.title, row.library),
+               "Plan with --loss pytorch, or write --trainer-version 0.3.0."};
 }
 
 /// A model that ends with the head and its loss in one is another one.
@@ -252,6 +259,7 @@ std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release) {
   std::vector<Limit> limits(std::begin(kLimitsOfTorchtitan), std::end(kLimitsOfTorchtitan));
   if (!release.has_registry) {
     limits.push_back(limit_of_cast_inputs());
+    limits.push_back({chunked_in_toml, nullptr});
     return limits;
   }
   std::erase_if(limits, [](const Limit& limit) { return limit.find == other_titan_checkpointing; });

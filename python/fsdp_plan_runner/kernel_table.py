@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -23,6 +24,9 @@ class KernelContext:
     device: torch.device
     shapes: list[tuple[int, ...]]  # [num tensors] From the expanded model.
     buffers: dict[str, torch.nn.Module]  # From the name of a buffer to its module.
+    # The head and the loss that calls it, if there is such a loss.
+    head: list[torch.nn.Module] = dataclasses.field(default_factory=list)
+    chunked_loss: list[Any] = dataclasses.field(default_factory=list)
 
     def buffer(self, name: str) -> torch.Tensor:
         return getattr(self.buffers[name], name.rpartition(".")[2])

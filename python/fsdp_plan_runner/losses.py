@@ -2,7 +2,7 @@
 calls it.
 
 Sources: liger_kernel/transformers/model/llama.py (lce_forward) and loss_utils.py of liger-kernel 0.8.5; trl/trainer/sft_trainer.py
-(compute_loss) and utils.py (add_fused_lm_head) of trl 1.16.0.
+(compute_loss) and utils.py (add_fused_lm_head) of trl 1.16.0; torchtitan/trainer.py (forward_backward_step) of torchtitan 0.3.0.
 """
 
 from __future__ import annotations
@@ -56,11 +56,30 @@ def _cut(op: Op, hidden: torch.Tensor, labels: torch.Tensor, weight: torch.Tenso
     return cut_cross_entropy(hidden, weight, labels, shift=op.attributes["shift"], softcap=op.attributes["softcap"] or None)
 
 
+def _torchtitan_chunked(context: KernelContext, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+
+    if not context.chunked_loss:
+        config = ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config())
+        if context.implementations.loss_chunks:
+            config.num_chunks = context.implementations.loss_chunks
+        context.chunked_loss.append(ChunkedLossWrapper(config))
+        context.chunked_loss[0].set_lm_head(context.head[0])
+    tokens = torch.full((), labels.numel(), dtype=torch.int64, device=labels.device)
+    return context.chunked_loss[0](hidden, labels, tokens)[0]
+
+
 Loss = Callable[[Op, torch.Tensor, torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
 LOSSES: dict[str, Loss] = {"liger": _liger, "chunked_nll": _chunked_nll, "cut_cross_entropy": _cut}
 
 
+# Those that call the head's module after the root's forward.
+CALLS_HEAD = {"torchtitan_chunked": _torchtitan_chunked}
+
+
 @kernel("linear_cross_entropy")
 def linear_cross_entropy(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    if context.implementations.loss in CALLS_HEAD:
+        return CALLS_HEAD[context.implementations.loss](context, *inputs)
     weight, bias = parameters[0], parameters[1] if len(parameters) > 1 else None
     return LOSSES[context.implementations.loss](op, *inputs, weight, bias)

@@ -11,6 +11,7 @@ import torch
 from fsdp_plan_runner.expanded_model import ExpandedModel, last_part, parent_name
 from fsdp_plan_runner.forward_program import ForwardProgram, ModuleForward, OpStep
 from fsdp_plan_runner.kernels import KERNELS, KernelContext, dtype_of
+from fsdp_plan_runner.losses import CALLS_HEAD
 from fsdp_plan_runner.plan import Implementations, Plan
 
 
@@ -49,6 +50,24 @@ class PlannedModule(torch.nn.Module):
         if len(results) == 1:
             return values[results[0]]
         return tuple(values[tensor] for tensor in results)
+
+
+class HeadModule(PlannedModule):
+    """The head that a loss calls: it has no run in the program of the model."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return torch.nn.functional.linear(hidden, self.weight, getattr(self, "bias", None))
+
+
+def name_of_head(model: ExpandedModel, implementations: Implementations) -> str | None:
+    """The module that the loss calls after the root's forward, if it does."""
+    if implementations.loss not in CALLS_HEAD:
+        return None
+    weight = next(op.parameters[0] for op in model.ops if op.kind == "linear_cross_entropy")
+    names = [weight, *(parameter.name for parameter in model.parameters if parameter.tied_to == weight)]
+    called = {module.name for module in model.modules if module.called}
+    run = {op.module for op in model.ops}
+    return next(name for name in map(parent_name, names) if name in called and name not in run)
 
 
 def call_in_place(root: PlannedModule, module: torch.nn.Module, wrapper: torch.nn.Module) -> None:
@@ -124,8 +143,8 @@ class _Step:
 
 
 @functools.cache
-def _class_named(name: str) -> type[PlannedModule]:
-    return type(name, (PlannedModule,), {})
+def _class_named(name: str, base: type[PlannedModule] = PlannedModule) -> type[PlannedModule]:
+    return type(name, (base,), {})
 
 
 def activation_dtype(model: ExpandedModel, plan: Plan) -> torch.dtype:
@@ -153,8 +172,9 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
     modules: dict[str, PlannedModule] = {}
     context = KernelContext(implementations, activation, compute_device, [t.shape for t in model.tensors], {})
     running = RunningOp()
+    head = name_of_head(model, implementations)
     for module in model.modules:
-        made = _class_named(module.class_name)()
+        made = _class_named(module.class_name, HeadModule if module.name == head else PlannedModule)()
         made.name, made.context, made.running = module.name, context, running
         modules[module.name] = made
         if module.name:
@@ -164,6 +184,8 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
         owner = modules[parent_name(buffer.name)]
         owner.register_buffer(last_part(buffer.name), tensor, persistent=buffer.persistent)
         context.buffers[buffer.name] = owner
+    if head is not None:
+        context.head.append(modules[head])
     _add_parameters(model, modules, device, parameter_dtype, frozen_too)
     root = modules[""]
     positions = {id(op): position for position, op in enumerate(model.ops)}

@@ -119,6 +119,14 @@ class FormulaFinder {
         shapes = {one(unit.reduced_shard_elements)};
         dtype = unit.original_dtype;
         break;
+      case UnitTensor::LossReduceInput:
+        shapes = {times(ranks, prepared_.layout.loss.shard_elements)};
+        dtype = unit.reduce_dtype;
+        break;
+      case UnitTensor::LossShardedGrad:
+        shapes = {one(prepared_.layout.loss.shard_elements)};
+        dtype = unit.original_dtype;
+        break;
       case UnitTensor::FlatShard:
       case UnitTensor::FlatFull:
       case UnitTensor::FlatPadded:

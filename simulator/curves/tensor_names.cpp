@@ -68,6 +68,8 @@ constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
     "new flat gradient",
     "zeros in a flat gradient",
     "flat gradient in the reduce dtype",
+    "reduce-scatter input of the loss",
+    "sharded gradients of the loss",
 };
 
 constexpr std::array<std::string_view, kNumSingleTensors - kNumExchangeTensors> kSingles = {

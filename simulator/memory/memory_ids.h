@@ -64,18 +64,20 @@ enum class UnitTensor : std::uint8_t {
   ReduceScatterOutput,
   ReceivedParts,  ///< Received parts of a reduce-scatter that sums them itself.
   ShardedGrad,
-  NewShardedGrad,  ///< Gradient of a later micro-batch, until it is added.
-  OtherAllGather,  ///< Buffer of a pass that begins while the previous pass's output still exists.
-  FlatShard,       ///< FSDP1's flat parameter, and
-  FlatFull,        ///< the same before it is sharded,
-  FlatPadded,      ///< its last part before padding to full size.
-  FlatGrad,        ///< The concatenated gradients of a pass.
-  NewFlatGrad,     ///< Gradient of a later micro-batch, and
-  NextFlatGrad,    ///< of another pass, until it is added.
-  FlatGradTail,    ///< Zeros at its end.
-  CastFlatGrad,    ///< In the reduce dtype.
+  NewShardedGrad,   ///< Gradient of a later micro-batch, until it is added.
+  OtherAllGather,   ///< Buffer of a pass that begins while the previous pass's output still exists.
+  FlatShard,        ///< FSDP1's flat parameter, and
+  FlatFull,         ///< the same before it is sharded,
+  FlatPadded,       ///< its last part before padding to full size.
+  FlatGrad,         ///< The concatenated gradients of a pass.
+  NewFlatGrad,      ///< Gradient of a later micro-batch, and
+  NextFlatGrad,     ///< of another pass, until it is added.
+  FlatGradTail,     ///< Zeros at its end.
+  CastFlatGrad,     ///< In the reduce dtype.
+  LossReduceInput,  ///< Of the gradients that the loss makes in the forward, and
+  LossShardedGrad,  ///< the reduced ones.
 };
-inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::CastFlatGrad) + 1;
+inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::LossShardedGrad) + 1;
 
 /// Tensors that exist once.
 enum class SingleTensor : std::uint8_t {

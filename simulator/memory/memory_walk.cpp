@@ -68,11 +68,8 @@ class MemoryWalk<Sink>::Impl {
         continue;
       }
       sink_.mark();
-      enter(steps[action.main]);
-      for (std::size_t i = action.begin; i < action.main; ++i) walk_->free(steps[i]);
-      walk_->run(steps[action.main]);
-      if (holds()) walk_->launch(kernels_of(steps[action.main]));
-      for (std::size_t i = action.main + 1; i < action.end; ++i) walk_->free(steps[i]);
+      if (begin < steps.size()) expect_gradients(steps, action_at(steps, begin));
+      run(steps, action);
       if constexpr (requires { sink_.has_enough(); }) {
         if (sink_.has_enough()) return;
       }
@@ -80,6 +77,26 @@ class MemoryWalk<Sink>::Impl {
   }
 
  private:
+  void run(const std::vector<Instruction>& steps, const Action& action) {
+    const Instruction& main = steps[action.main];
+    if (main.reduces_loss() && std::exchange(loss_is_reduced_, false)) return;
+    enter(main);
+    for (std::size_t i = action.begin; i < action.main; ++i) walk_->free(steps[i]);
+    walk_->run(main);
+    if (holds()) walk_->launch(kernels_of(main));
+    for (std::size_t i = action.main + 1; i < action.end; ++i) walk_->free(steps[i]);
+  }
+
+  // The loss runs on after its unit has reduced the gradients of its last part.
+  void expect_gradients(const std::vector<Instruction>& steps, const Action& next) {
+    if (!steps[next.main].reduces_loss()) return;
+    calls_.on_given([this, &steps, next] {
+      run(steps, next);
+      loss_is_reduced_ = true;
+      calls_.on_given({});
+    });
+  }
+
   // True if memory that other streams have used returns late.
   bool holds() const {
     if constexpr (requires { sink_.holds(); }) {
@@ -141,7 +158,8 @@ class MemoryWalk<Sink>::Impl {
   std::unique_ptr<StepWalk<Sink>> walk_;
   std::array<const Schedule*, 2> next_steps_;  // Schedules of the next two steps; nullptr for the steady one.
   bool first_is_loaded_ = false;
-  bool enters_forward_ = false;  // True if the instruction before loaded inputs.
+  bool loss_is_reduced_ = false;  // By the loss itself, before its instruction.
+  bool enters_forward_ = false;   // True if the instruction before loaded inputs.
 };
 
 template <class Sink>

@@ -42,6 +42,8 @@ class CallWalk {
 
   /// Called before each op of a call that may run again, and after all of them.
   void on_rerun(std::function<void(int call, int op)> act) { on_rerun_ = std::move(act); }
+  /// Called once a forward has made the gradients that their unit reduces at once.
+  void on_given(std::function<void()> act) { on_given_ = std::move(act); }
   /// Called with each model parameter that a recomputed call has saved and no longer needs.
   void on_released(std::function<void(int)> act) { on_released_ = std::move(act); }
 
@@ -431,49 +433,52 @@ class CallWalk {
       case TapeEvent::Kind::ReleaseParam:
         if (on_released_) on_released_(call.parameters[event.storage]);
         break;
+      case TapeEvent::Kind::GiveParamGrad:
+        if (on_given_) on_given_();
+        break;
       case TapeEvent::Kind::Workspace:
-        workspace(event.storage == 1);
+        workspace(event.storage % 2 == 1, is_backward_ || event.storage >= 2);
         break;
     }
   }
 
   // A call of cuBLASLt goes through a handle of cuBLAS, which also allocates its workspace if it is kept.
-  void workspace(bool lt) {
+  void workspace(bool lt, bool backward) {
     if (in_.cublas_workspace == Bytes(0)) return;  // The CPU has no cuBLAS.
     const Quirks& quirks = in_.plan->runtime.quirks;
     switch (quirks.cublas_workspaces) {
       case CublasWorkspaces::Kept:
-        keep_workspace(false, in_.cublas_workspace);
-        if (lt) keep_workspace(true, quirks.cublaslt_workspace);
+        keep_workspace(false, backward, in_.cublas_workspace);
+        if (lt) keep_workspace(true, backward, quirks.cublaslt_workspace);
         return;
       case CublasWorkspaces::LtPerCall:
-        if (!lt) return keep_workspace(false, in_.cublas_workspace);
-        make_workspace(true, quirks.cublaslt_workspace);
-        keep_workspace(false, in_.cublas_workspace);
-        return sink_.free(workspace_id(true));
+        if (!lt) return keep_workspace(false, backward, in_.cublas_workspace);
+        make_workspace(true, backward, quirks.cublaslt_workspace);
+        keep_workspace(false, backward, in_.cublas_workspace);
+        return sink_.free(workspace_id(true, backward));
       case CublasWorkspaces::Shared:
-        return keep_workspace(false, in_.cublas_workspace);
+        return keep_workspace(false, backward, in_.cublas_workspace);
       case CublasWorkspaces::PerCall:
-        make_workspace(lt, lt ? quirks.cublaslt_workspace : in_.cublas_workspace);
-        return sink_.free(workspace_id(lt));
+        make_workspace(lt, backward, lt ? quirks.cublaslt_workspace : in_.cublas_workspace);
+        return sink_.free(workspace_id(lt, backward));
     }
   }
 
   // Per thread: the forward runs on the caller's, the backward on autograd's.
-  int workspace_number(bool lt) const { return 2 * (lt ? 1 : 0) + (is_backward_ ? 1 : 0); }
+  static int workspace_number(bool lt, bool backward) { return 2 * (lt ? 1 : 0) + (backward ? 1 : 0); }
 
-  int workspace_id(bool lt) const {
+  int workspace_id(bool lt, bool backward) const {
     constexpr SingleTensor kTensors[] = {SingleTensor::ForwardWorkspace, SingleTensor::BackwardWorkspace,
                                          SingleTensor::ForwardLtWorkspace, SingleTensor::BackwardLtWorkspace};
-    return in_.ids->of(kTensors[workspace_number(lt)]);
+    return in_.ids->of(kTensors[workspace_number(lt, backward)]);
   }
 
-  void make_workspace(bool lt, Bytes bytes) {
-    sink_.alloc(workspace_id(lt), bytes.count(), MemoryStream::Compute, MemoryCategory::Temp);
+  void make_workspace(bool lt, bool backward, Bytes bytes) {
+    sink_.alloc(workspace_id(lt, backward), bytes.count(), MemoryStream::Compute, MemoryCategory::Temp);
   }
 
-  void keep_workspace(bool lt, Bytes bytes) {
-    if (!std::exchange(has_workspace_[workspace_number(lt)], true)) make_workspace(lt, bytes);
+  void keep_workspace(bool lt, bool backward, Bytes bytes) {
+    if (!std::exchange(has_workspace_[workspace_number(lt, backward)], true)) make_workspace(lt, backward, bytes);
   }
 
   const WalkInput& in_;
@@ -482,6 +487,7 @@ class CallWalk {
   UnitWalk<Sink>& units_;
   std::function<void(int call, int op)> on_rerun_;
   std::function<void(int)> on_released_;
+  std::function<void()> on_given_;
   RefCounts refs_;
   std::vector<int> storage_of_value_;  // [num values]
   ValueGradWalk<Sink> grads_;

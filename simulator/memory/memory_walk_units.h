@@ -82,7 +82,7 @@ class UnitWalk {
         if (gathers()) sink_.free(in_.ids->of(gather_output(step.slot), step.unit));
         return;
       case BufferKind::ReduceInput:
-        return sink_.free(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit));
+        return sink_.free(in_.ids->of(reduce_input(step.slot), step.unit));
       case BufferKind::AllReduceOutput:
         // It has none of its own: it is the sharded gradient.
         if (units_[step.unit].all_reduced >= 0) sink_.free(units_[step.unit].all_reduced);
@@ -132,9 +132,10 @@ class UnitWalk {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];
     const std::int64_t reduced = size_of(unit.reduce_dtype).count();
-    sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit), unit.reduced_full_elements * reduced,
-                MemoryStream::Compute, MemoryCategory::ReduceScatter);
-    copy_in(step.unit);
+    sink_.alloc(in_.ids->of(reduce_input(step.slot), step.unit),
+                elements_of_reduction(*in_.layout, step).full * reduced, MemoryStream::Compute,
+                MemoryCategory::ReduceScatter);
+    copy_in(step);
     int last = -1;
     for (const ShardedParameter& p : unit.parameters) {
       if (grads_.has_any(p.parameter)) last = p.parameter;
@@ -157,18 +158,18 @@ class UnitWalk {
     // A unit's buffer is freed with the last of its gradients, in the order of the parameters.
     std::vector<std::pair<int, int>> order;
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (!units_[u].has_sharded_grad || !is_cleared(u, clearing)) continue;
-      int last = -1;
-      for (const ShardedParameter& p : in_.layout->units[u].parameters) {
-        if (p.receives_gradient) last = std::max(last, p.parameter);
+      for (const bool of_loss : {false, true}) {
+        if (!has_sharded_grad(units_[u], of_loss) || !is_cleared(u, clearing)) continue;
+        int last = -1;
+        for (const ShardedParameter& p : in_.layout->units[u].parameters) {
+          if (p.receives_gradient && p.from_loss == of_loss) last = std::max(last, p.parameter);
+        }
+        order.emplace_back(last, in_.ids->of(sharded_grad(of_loss), static_cast<int>(u)));
+        has_sharded_grad(units_[u], of_loss) = false;
       }
-      order.emplace_back(last, static_cast<int>(u));
     }
     std::sort(order.begin(), order.end());
-    for (const auto& [parameter, u] : order) {
-      sink_.free(in_.ids->of(UnitTensor::ShardedGrad, u));
-      units_[u].has_sharded_grad = false;
-    }
+    for (const auto& [parameter, gradient] : order) sink_.free(gradient);
   }
 
  private:
@@ -206,13 +207,33 @@ class UnitWalk {
     bool left_smaller = false;  // or which are no longer used.
     bool is_other_smaller = false;
     bool has_sharded_grad = false;
-    int all_reduced = -1;  // The all-reduce's output that is kept, as a number of MemoryIds.
+    bool has_loss_grad = false;  // The same of what the loss made.
+    int all_reduced = -1;        // The all-reduce's output that is kept, as a number of MemoryIds.
   };
   /// Values of a unit that every pass needs.
   struct CopyOut {
     std::int64_t group = 0;  // Ranks of the gather; 0 if not computed yet.
     std::int64_t bytes = 0;  // Bytes of its tables.
   };
+  static bool& has_sharded_grad(UnitState& state, bool of_loss) {
+    return of_loss ? state.has_loss_grad : state.has_sharded_grad;
+  }
+  static UnitTensor sharded_grad(bool of_loss) {
+    return of_loss ? UnitTensor::LossShardedGrad : UnitTensor::ShardedGrad;
+  }
+  static UnitTensor reduce_input(std::uint8_t slot) {
+    return slot == kSlotOfLoss ? UnitTensor::LossReduceInput : UnitTensor::ReduceScatterInput;
+  }
+  // What the backward makes of what the loss has made before is added to that.
+  bool adds_to_gradients(const Instruction& step, UnitState& state) const {
+    const bool of_loss = step.reduces_loss();
+    if (has_sharded_grad(state, of_loss)) return true;
+    const std::vector<ShardedParameter>& parameters = unit_of(step).parameters;
+    return !of_loss && state.has_loss_grad &&
+           std::none_of(parameters.begin(), parameters.end(), [](const ShardedParameter& p) {
+             return p.receives_gradient && p.from_backward && !p.from_loss;
+           });
+  }
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
 
   std::int64_t unsharded_bytes(const ShardedUnit& unit, const ShardedParameter& p) const {
@@ -390,19 +411,21 @@ class UnitWalk {
 
   // The fused copy takes equal dtypes and bf16 into fp32. Other gradients are copied one by one; those that do not
   // divide are padded first.
-  void copy_in(int u) {
-    const ShardedUnit& unit = in_.layout->units[u];
+  void copy_in(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    const bool of_loss = step.reduces_loss();
     const bool is_narrowed =
         in_.plan->runtime.quirks.casts_gradients_as_they_come && size_of(unit.reduce_dtype) < size_of(unit.param_dtype);
     if (unit.param_dtype == unit.reduce_dtype || is_narrowed ||
         (unit.param_dtype == Dtype::BFloat16 && unit.reduce_dtype == Dtype::Float32)) {
-      std::int64_t& bytes = units_[u].copy_in_bytes;
+      if (of_loss) return metadata(copy_in_metadata(unit, true));
+      std::int64_t& bytes = units_[step.unit].copy_in_bytes;
       if (bytes < 0) bytes = copy_in_metadata(unit);
       return metadata(bytes);
     }
     const std::int64_t shard = in_.layout->mesh.dp_shard();
     const auto is_padded = [&](const ShardedParameter& p) {
-      return p.receives_gradient && shard * p.shard_elements != p.elements;
+      return is_in_reduction(p, of_loss) && shard * p.shard_elements != p.elements;
     };
     for (const ShardedParameter& p : unit.parameters) {
       if (!is_padded(p)) continue;
@@ -438,34 +461,35 @@ class UnitWalk {
   // micro-batch.
   void make_sharded_grad(const Instruction& step, const ShardedUnit& unit, UnitState& state) {
     const int u = step.unit;
-    const UnitTensor grad = state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad;
+    const bool is_added = adds_to_gradients(step, state);
+    const UnitTensor grad = is_added ? UnitTensor::NewShardedGrad : sharded_grad(step.reduces_loss());
+    const ReducedElements elements = elements_of_reduction(*in_.layout, step);
     const bool casts = unit.reduce_dtype != unit.original_dtype;
     const bool hybrid = in_.layout->mesh.dp_replicate() > 1;
     const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
-    const bool is_grad = !state.has_sharded_grad;
-    sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(),
-                stream(MemoryStream::ReduceScatter, u),
+    const bool is_grad = !is_added;
+    sink_.alloc(output, elements.shard * size_of(unit.reduce_dtype).count(), stream(MemoryStream::ReduceScatter, u),
                 casts || !is_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
     const int parts = in_.ids->of(UnitTensor::ReceivedParts, u);
     const bool receives_parts = in_.reduce_scatter_receives_parts && gathers();
     if (receives_parts) {
-      sink_.alloc(parts, unit.reduced_full_elements * size_of(unit.reduce_dtype).count(),
-                  stream(MemoryStream::ReduceScatter, u), MemoryCategory::ReduceScatter);
+      sink_.alloc(parts, elements.full * size_of(unit.reduce_dtype).count(), stream(MemoryStream::ReduceScatter, u),
+                  MemoryCategory::ReduceScatter);
     }
     sink_.collective();
     if (receives_parts) sink_.free(parts);
     if (hybrid) sink_.collective();
     if (casts) {
-      sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
+      sink_.alloc(in_.ids->of(grad, u), elements.shard * size_of(unit.original_dtype).count(),
                   stream(hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, u),
                   is_grad ? MemoryCategory::ShardedGrad : MemoryCategory::Temp);
       drop_output(output, step.keeps_all_reduce_output, state);
     }
     // Copied to the host, or added to the existing gradient.
-    if (in_.plan->cpu_offload || state.has_sharded_grad) {
+    if (in_.plan->cpu_offload || is_added) {
       drop_output(in_.ids->of(grad, u), step.keeps_all_reduce_output && !casts, state);
     } else {
-      state.has_sharded_grad = true;
+      has_sharded_grad(state, step.reduces_loss()) = true;
     }
   }
 

@@ -35,10 +35,10 @@ std::int64_t copy_out_metadata(std::span<const std::int64_t> chunks, std::int64_
   return 8 * numbers;
 }
 
-std::int64_t copy_in_metadata(const ShardedUnit& unit) {
+std::int64_t copy_in_metadata(const ShardedUnit& unit, bool of_loss) {
   std::int64_t numbers = 2;
   for (const ShardedParameter& p : unit.parameters) {
-    if (!p.receives_gradient) continue;
+    if (!is_in_reduction(p, of_loss)) continue;
     numbers += 6 + div_up(p.shard_elements * size_of(unit.reduce_dtype).count(), kTile);
   }
   return 8 * numbers;

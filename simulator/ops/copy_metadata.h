@@ -15,7 +15,12 @@ namespace fsdp::simulator {
 std::int64_t copy_out_metadata(std::span<const std::int64_t> chunks, std::int64_t num_ranks,
                                const LaunchLimits& limits);
 
+/// Whether a reduction has the parameter's gradient: one after the backward, or one of what the loss has made.
+inline bool is_in_reduction(const ShardedParameter& p, bool of_loss) {
+  return of_loss ? p.from_loss : p.receives_gradient && p.from_backward;
+}
+
 /// Bytes for _chunk_cat, which copies gradients into the input of a reduce-scatter.
-std::int64_t copy_in_metadata(const ShardedUnit& unit);
+std::int64_t copy_in_metadata(const ShardedUnit& unit, bool of_loss = false);
 
 }  // namespace fsdp::simulator

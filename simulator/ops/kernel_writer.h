@@ -153,15 +153,16 @@ class KernelWriter {
 };
 
 // One function per family of op kinds; each writes the kernels of the writer's current op.
-void write_dense_op(KernelWriter& w);        // op_rules_dense.cpp
-void write_norm_op(KernelWriter& w);         // op_rules_norm.cpp
-void write_attention_op(KernelWriter& w);    // op_rules_attention.cpp
-void write_rotary_op(KernelWriter& w);       // op_rules_rotary.cpp
-void write_elementwise_op(KernelWriter& w);  // op_rules_elementwise.cpp
-void write_shape_op(KernelWriter& w);        // op_rules_shape.cpp
-void write_expert_op(KernelWriter& w);       // op_rules_experts.cpp
-void write_loss_op(KernelWriter& w);         // op_rules_loss.cpp
-void write_loss_with_head(KernelWriter& w);  // op_rules_loss_with_head.cpp
+void write_dense_op(KernelWriter& w);              // op_rules_dense.cpp
+void write_norm_op(KernelWriter& w);               // op_rules_norm.cpp
+void write_attention_op(KernelWriter& w);          // op_rules_attention.cpp
+void write_rotary_op(KernelWriter& w);             // op_rules_rotary.cpp
+void write_elementwise_op(KernelWriter& w);        // op_rules_elementwise.cpp
+void write_shape_op(KernelWriter& w);              // op_rules_shape.cpp
+void write_expert_op(KernelWriter& w);             // op_rules_experts.cpp
+void write_loss_op(KernelWriter& w);               // op_rules_loss.cpp
+void write_loss_with_head(KernelWriter& w);        // op_rules_loss_with_head.cpp
+void write_loss_that_calls_head(KernelWriter& w);  // op_rules_loss_calls_head.cpp
 
 /// The labels of a loss.
 struct Labels {

@@ -147,7 +147,10 @@ struct Kernel {
   std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
   std::vector<int> outputs;         ///< Slots, in order of allocation.
   std::vector<SavedSlot> saved;
-  bool saves_when_done = false;             ///< A Python Function, which saves after its forward has run.
+  bool saves_when_done = false;  ///< A Python Function, which saves after its forward has run.
+  /// Slot of a parameter whose gradient the forward has made in the first input, which ends with this call; its unit
+  int gives_gradient_of = -1;               ///< reduces it at once. -1: none.
+  bool is_on_backward_thread = false;       ///< The forward runs a backward, and this call is in it.
   std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
   int late_outputs = 0;                     ///< The number of last outputs that are made after the temporaries.

@@ -30,6 +30,9 @@ struct OpRuleContext {
   int compute_capability = 90;  ///< Capability of the GPU: 90 is sm_90. 0 if the CPU computes.
   int num_sms = 132;            ///< Without a GPU: threads of a rank.
   GatheredReads reads = {};
+  /// For a loss that calls the head (`LossRow::calls_head`) in a unit of its own: the dtype in which the unit keeps and
+  /// reduces the head's gradient. nullopt: the root's backward gets it.
+  std::optional<Dtype> head_reduces_in = {};
 
   bool is_cpu() const { return compute_capability == 0; }
 

@@ -353,6 +353,8 @@ void write_loss_with_head(KernelWriter& w) {
       return write_chunked_nll(w);
     case LossKind::Cut:
       return write_cut(w);
+    case LossKind::TitanChunked:
+      return write_loss_that_calls_head(w);
     default:
       break;
   }

@@ -41,7 +41,9 @@ struct TapeEvent {
     Carry,           ///< `storage`, or that of the HoldOwn before this, lives into the next micro-batch, with `bytes`.
     DropCarried,     ///< Frees the `storage`th carried one.
     ReleaseParam,    ///< The recomputation no longer needs block parameter `storage`, which it had saved.
-    Workspace,       ///< cuBLAS requests its workspace; with `storage` 1 cuBLASLt its own.
+    GiveParamGrad,   ///< The forward has made the whole gradient of block parameter `storage`: its unit reduces it.
+    Workspace,       ///< cuBLAS requests its workspace; with `storage` 1 cuBLASLt its own. With 2 and 3 on autograd's
+                     ///< thread.
   };
   Kind kind = Kind::Alloc;
   bool is_view = false;  ///< For gradients: autograd will not add to it in place. For Carry: it follows HoldOwn.

@@ -21,8 +21,9 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
     };
     const std::size_t early = kernel.outputs.size() - static_cast<std::size_t>(kernel.late_outputs);
     make_outputs(0, early);
-    if (kernel.kind == KernelKind::Gemm) emit(Kind::Workspace, 0);
-    if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 1);
+    const int thread = kernel.is_on_backward_thread ? 2 : 0;
+    if (kernel.kind == KernelKind::Gemm) emit(Kind::Workspace, thread);
+    if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, thread + 1);
     const std::vector<int> made = make_temporaries(kernel.forward_temps, kernel.op, MemoryCategory::Activation);
     make_outputs(early, kernel.outputs.size());
     use(kernel.forward_workspace, kernel.op, MemoryCategory::Activation);
@@ -33,6 +34,16 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
   for (const KernelInput& input : kernel.inputs) drop_if_dead(storage_of(input.slot));
   for (const int slot : kernel.holds) drop_if_dead(storage_of(slot));
   for (const int slot : kernel.outputs) drop_if_dead(storage_of(slot));
+  if (kernel.gives_gradient_of >= 0 && flow_.requires_grad[kernel.gives_gradient_of]) give_gradient(kernel);
+}
+
+// The tensor becomes the gradient: it goes, and its size comes again.
+void TapeRecorder::give_gradient(const Kernel& kernel) {
+  const int parameter = program_.storages[storage_of(kernel.gives_gradient_of)].index;
+  const std::int64_t bytes = program_.slots[kernel.inputs.front().slot].bytes();
+  events_->push_back({Kind::AllocParamGrad, false, MemoryCategory::UnshardedGrad, parameter, bytes});
+  emit(Kind::AddParamGrad, parameter);
+  emit(Kind::GiveParamGrad, parameter);
 }
 
 void TapeRecorder::run_all_ops() {

@@ -88,6 +88,7 @@ class TapeRecorder {
   void checkpointed_forward();
   void recompute();
   void run_forward(std::size_t kernel, bool exists_already);
+  void give_gradient(const Kernel& kernel);
   void run_all_ops();
   void end_of_forward();
   std::int64_t kept_inside() const;

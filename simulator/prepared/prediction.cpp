@@ -9,6 +9,7 @@
 #include "core/frameworks/zero/zero_nvme.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/input_casts.h"
+#include "core/plan/loss_table.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/ops/gradient_hooks.h"
 
@@ -164,6 +165,38 @@ KeptWorkspaces kept_workspaces(CublasWorkspaces workspaces) {
 
 }  // namespace
 
+namespace {
+
+// The module above a parameter, or the parameter's own, that a unit below the root wraps.
+bool is_in_a_unit(const Plan& plan, const Model& model, const Parameter& parameter) {
+  for (int m = parameter.module; m > 0; m = model.modules[static_cast<std::size_t>(m)].parent) {
+    const std::string& name = model.modules[static_cast<std::size_t>(m)].name;
+    for (const Unit& unit : plan.units) {
+      if (std::find(unit.modules.begin(), unit.modules.end(), name) != unit.modules.end()) return true;
+    }
+  }
+  return false;
+}
+
+std::optional<Dtype> head_reduces_in(const Model& model, const Plan& plan) {
+  if (!loss_row(plan.runtime.implementations.loss).calls_head) return std::nullopt;
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[static_cast<std::size_t>(call.block)].ops) {
+      if (op.kind != OpKind::LinearCrossEntropy) continue;
+      const auto p = static_cast<std::size_t>(call.parameters[static_cast<std::size_t>(op.parameters.front())]);
+      const Parameter& head = model.parameters[p];
+      if (!is_in_a_unit(plan, model, head)) return std::nullopt;
+      const MixedPrecision& precision = plan.mixed_precision;
+      const Dtype own = plan.parameter_dtype && head.trainable ? *plan.parameter_dtype : head.dtype;
+      const bool follows = plan.runtime.quirks.reduces_in_parameter_dtype;
+      return precision.reduce_dtype.value_or(follows ? own : precision.param_dtype.value_or(own));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& cluster, std::int64_t rank) {
   const Gpu& gpu = cluster.gpu;
   TapeSettings settings;
@@ -171,6 +204,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& 
                     .implementations = implementations_of(plan),
                     .compute_capability = gpu.compute_capability,
                     .num_sms = gpu.num_sms.value};
+  settings.rules.head_reduces_in = head_reduces_in(model, plan);
   settings.checkpointing = plan.checkpointing;
   settings.checkpointing.entries.clear();
   settings.costs = compute_costs(cluster, settings.rules.activation, settings.rules.implementations);

@@ -46,7 +46,7 @@ struct PreparedPlan {
   ComputeCosts costs;
   std::vector<const Tape*> tapes;         ///< [num_calls]
   std::vector<const CallTimes*> times;    ///< [num_calls]
-  std::vector<UnitTimes> unit_times;      ///< [num_units]
+  std::vector<UnitTimes> unit_times;      ///< The result of unit_times().
   std::vector<BucketTimes> bucket_times;  ///< [Layout::buckets]
   std::vector<FetchTimes> fetch_times;    ///< [groups of the schedule]
   std::vector<Seconds> on_host;           ///< [num instructions] TimelineInput::on_host. Empty if that is null.

@@ -141,47 +141,75 @@ RankGroup ranks_across_nodes(const Cluster& cluster, std::int64_t ranks) {
   return ranks_along(MeshAxis::DpShard, ranks / cluster.gpus_per_node, cluster.gpus_per_node);
 }
 
+namespace {
+
+/// The inputs of the times of all units.
+struct UnitTimesInput {
+  const Layout& layout;
+  const Plan& plan;
+  const MeshCosts& mesh;
+  const Cluster& cluster;
+  const ComputeCosts& costs;
+};
+
+UnitTimes times_of_unit(const UnitTimesInput& in, const ShardedUnit& unit, const ReducedElements& elements,
+                        std::optional<CollectiveCost>& small) {
+  const auto& [layout, plan, mesh, cluster, costs] = in;
+  const double shard = static_cast<double>(layout.mesh.dp_shard());
+  UnitTimes t;
+  const double gathered = static_cast<double>(unit.gather_shard_bytes.count());
+  const Bytes full = unit.gather_shard_bytes * layout.mesh.dp_shard();
+  const Bytes reduce_input = size_of(unit.reduce_dtype) * elements.full;
+  const double gradients = static_cast<double>((size_of(unit.param_dtype) * elements.whole).count());
+  const double original = static_cast<double>(shard_bytes(layout, unit).count());
+  t.copy_in = over(original + gathered, costs.memory);
+  const Seconds from_host = plan.cpu_offload ? over(original, cluster.host_link.bandwidth.value) : Seconds(0);
+  t.copy_in += from_host;
+  t.all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, full);
+  t.latency = collective_time(mesh.shard, CollectiveKind::AllGather, Bytes(1));
+  t.small_gather = t.all_gather;
+  if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
+    const std::int64_t ranks = unit.reshard.world_size;
+    if (!small || small->shape.ranks != ranks) small = cost_among_neighbors(ranks, mesh, cluster);
+    t.small_gather = collective_time(*small, CollectiveKind::AllGather, full);
+  }
+  t.copy_out = over(2 * gathered * shard, costs.memory);
+  const double kept = static_cast<double>((size_of(unit.reduce_dtype) * elements.whole).count());
+  if (unit.reduce_dtype != unit.param_dtype) t.keep_gradients = over(gradients + kept, costs.memory);
+  t.add_gradients = over(gradients + 2 * kept, costs.memory);
+  t.num_gradients = static_cast<int>(std::count_if(unit.parameters.begin(), unit.parameters.end(),
+                                                   [](const ShardedParameter& p) { return p.receives_gradient; }));
+  t.reduce_copy = over(gradients + static_cast<double>(reduce_input.count()), costs.memory);
+  t.reduce_scatter = collective_time(mesh.shard, CollectiveKind::ReduceScatter, reduce_input);
+  const Bytes reduced = size_of(unit.reduce_dtype) * elements.shard;
+  t.all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, reduced);
+  if (plan.cpu_offload) {
+    const Bytes sent = size_of(unit.original_dtype) * elements.shard;
+    t.to_host = sent / cluster.host_link.bandwidth.value;
+  }
+  if (layout.has_flat_units()) make_flat(unit, costs, from_host, t);
+  if (costs.on_host) leave_copies_to_host(t);
+  return t;
+}
+
+}  // namespace
+
+std::size_t index_of_times(const Layout& layout, const Instruction& step) {
+  return step.reduces_loss() ? layout.units.size() : static_cast<std::size_t>(step.unit);
+}
+
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
                                   const ComputeCosts& costs) {
+  const UnitTimesInput input{layout, plan, mesh, cluster, costs};
   std::vector<UnitTimes> times;
-  const double shard = static_cast<double>(layout.mesh.dp_shard());
   std::optional<CollectiveCost> small;
-  for (const ShardedUnit& unit : layout.units) {
-    UnitTimes t;
-    const double gathered = static_cast<double>(unit.gather_shard_bytes.count());
-    const Bytes full = unit.gather_shard_bytes * layout.mesh.dp_shard();
-    const Bytes reduce_input = size_of(unit.reduce_dtype) * unit.reduced_full_elements;
-    const double gradients = static_cast<double>((size_of(unit.param_dtype) * unit.reduced_true_elements).count());
-    const double original = static_cast<double>(shard_bytes(layout, unit).count());
-    t.copy_in = over(original + gathered, costs.memory);
-    const Seconds from_host = plan.cpu_offload ? over(original, cluster.host_link.bandwidth.value) : Seconds(0);
-    t.copy_in += from_host;
-    t.all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, full);
-    t.latency = collective_time(mesh.shard, CollectiveKind::AllGather, Bytes(1));
-    t.small_gather = t.all_gather;
-    if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
-      const std::int64_t ranks = unit.reshard.world_size;
-      if (!small || small->shape.ranks != ranks) small = cost_among_neighbors(ranks, mesh, cluster);
-      t.small_gather = collective_time(*small, CollectiveKind::AllGather, full);
-    }
-    t.copy_out = over(2 * gathered * shard, costs.memory);
-    const double kept = static_cast<double>((size_of(unit.reduce_dtype) * unit.reduced_true_elements).count());
-    if (unit.reduce_dtype != unit.param_dtype) t.keep_gradients = over(gradients + kept, costs.memory);
-    t.add_gradients = over(gradients + 2 * kept, costs.memory);
-    t.num_gradients = static_cast<int>(std::count_if(unit.parameters.begin(), unit.parameters.end(),
-                                                     [](const ShardedParameter& p) { return p.receives_gradient; }));
-    t.reduce_copy = over(gradients + static_cast<double>(reduce_input.count()), costs.memory);
-    t.reduce_scatter = collective_time(mesh.shard, CollectiveKind::ReduceScatter, reduce_input);
-    const Bytes reduced = size_of(unit.reduce_dtype) * unit.reduced_shard_elements;
-    t.all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, reduced);
-    if (plan.cpu_offload) {
-      const Bytes sent = size_of(unit.original_dtype) * unit.reduced_shard_elements;
-      t.to_host = sent / cluster.host_link.bandwidth.value;
-    }
-    if (layout.has_flat_units()) make_flat(unit, costs, from_host, t);
-    if (costs.on_host) leave_copies_to_host(t);
-    times.push_back(t);
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    times.push_back(
+        times_of_unit(input, layout.units[u], elements_of_reduction(layout, {.unit = static_cast<int>(u)}), small));
   }
+  if (layout.loss.unit < 0) return times;
+  const Instruction of_loss{.kind = InstructionKind::ReduceGrads, .slot = kSlotOfLoss, .unit = layout.loss.unit};
+  times.push_back(times_of_unit(input, layout.units[layout.loss.unit], elements_of_reduction(layout, of_loss), small));
   return times;
 }
 

@@ -34,9 +34,11 @@ struct MeshCosts {
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh);
 
-/// [num units]
+/// [num units] With `Layout::loss` one more: its unit, with what the loss reduces.
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
                                   const ComputeCosts& costs);
+/// The one of them that a reduction takes.
+std::size_t index_of_times(const Layout& layout, const Instruction& step);
 
 /// [buckets] Of some buckets of the layout.
 std::vector<BucketTimes> bucket_times(const std::vector<GradientBucket>& buckets, const Model& model,

@@ -46,6 +46,7 @@
 #include <string_view>
 #include <utility>
 
+#include "simulator/time/plan_times.h"
 #include "simulator/time/shared_wire.h"
 #include "simulator/time/streams.h"
 
@@ -243,8 +244,8 @@ class Timeline : Streams {
   StreamPayload reduce_payload(const Instruction& step, CollectiveKind kind) const {
     const ShardedUnit& unit = unit_of(step);
     const bool scatters = kind == CollectiveKind::ReduceScatter;
-    return payload(kind, unit.reduce_dtype,
-                   size_of(unit.reduce_dtype) * (scatters ? unit.reduced_full_elements : unit.reduced_shard_elements),
+    const ReducedElements elements = elements_of_reduction(*in_.layout, step);
+    return payload(kind, unit.reduce_dtype, size_of(unit.reduce_dtype) * (scatters ? elements.full : elements.shard),
                    scatters ? step.ranks : step.copies);
   }
 
@@ -285,7 +286,7 @@ class Timeline : Streams {
   bool sums_copies(const Instruction& step) const { return in_.layout->mesh.size(step.copies) > 1; }
 
   void reduce(const Instruction& step) {
-    const UnitTimes& times = (*in_.units)[step.unit];
+    const UnitTimes& times = (*in_.units)[index_of_times(*in_.layout, step)];
     const std::string name = has_names() ? unit_of(step).name : std::string();
     if (has_accumulated_[step.unit]) accumulate(step);
     has_accumulated_[step.unit] = false;
@@ -314,6 +315,8 @@ class Timeline : Streams {
     if (sent >= 0) to_host_event_ = sent;
     share_cores(CollectiveKind::ReduceScatter, times.reduce_scatter);
     if (sums_copies(step)) share_cores(CollectiveKind::AllReduce, times.all_reduce);
+    // The backward of only some modules of a unit waits for what it reduces (FSDPParamGroup.post_backward).
+    if (step.reduces_loss()) expose(reduced_, reduce_slot_, reduce_event_);
   }
 
   // The forward reads them, so it waits.

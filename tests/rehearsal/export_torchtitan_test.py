@@ -92,6 +92,12 @@ class Torchtitan(ProgramInAFolder):
                       "config = llama3_70b()\n"):  # fmt: skip
             self.assertIn(words, text)
 
+    def test_the_loss_in_chunks_is_set(self) -> None:
+        tree = self.exported("llama3_1_8b", "--loss", "torchtitan_chunked,chunks=16", "--torch", "2.13")
+        self.expect_known(tree)
+        self.assertIn("config.loss = ChunkedLossWrapper.Config(num_chunks=16, loss_fn=CrossEntropyLoss.Config(", ast.unparse(tree))
+        self.assertLessEqual({"num_chunks", "loss_fn"}, set(fields_of("components/loss.py", "ChunkedLossWrapper", "Config")))
+
     def test_the_closest_plan_fits(self) -> None:
         """For the plan that is found, units inside blocks and what is saved cannot be said; all blocks selectively do not
         fit."""

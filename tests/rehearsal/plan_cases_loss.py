@@ -3,6 +3,7 @@ They need the packages of ./scripts/rehearsal_env finetuning."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from plan_cases import BF16, MIXED, Case, checkpointed
@@ -53,6 +54,63 @@ def _cases(loss: str) -> list[Case]:
     ]
 
 
-# Cut cross entropy takes no hidden states in fp32.
-LOSS_CASES = [*_cases("liger"), *_cases("chunked_nll"),
-              *(case for case in _cases("cut_cross_entropy") if not case.name.endswith("_fp32"))]
+# Cut cross entropy takes no hidden states in fp32, and is predicted under FSDP2 alone.
+LOSS_GROUPS = {"loss_liger": _cases("liger"), "loss_chunked_nll": _cases("chunked_nll"),
+               "loss_cut": [dataclasses.replace(case, requested=1e-5, allocated=1e-5, reserved=4e-3)
+                            for case in _cases("cut_cross_entropy")
+                            if not case.name.endswith(("_fp32", "_fsdp1", "_ddp", "_alone"))]}
+LOSS_CASES = [case for cases in LOSS_GROUPS.values() for case in cases]
+
+
+TITAN = {"loss": "torchtitan_chunked", "upcast_logits": False}
+# torchtitan divides no gradients, casts no inputs, and wraps norm and head as one unit. It is left from PyTorch 2.13 on.
+_FIRST, _BLOCKS = {"modules": ["model.embed_tokens"]}, {"modules": ["model.layers.{0..1}"], "modules_per_unit": 1}
+_LAST = {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}
+_ROOT = {"modules": [""]}
+
+
+def _titan(*parts: dict[str, Any], chunks: int = 0) -> dict[str, Any]:
+    plan: dict[str, Any] = {"runtime": {"name": "pytorch-fsdp2", "flavor": "torchtitan",
+                                        "implementations": {**TITAN, **({"loss_chunks": chunks} if chunks else {})}}}
+    for part in parts:
+        plan.update(part)
+    return plan
+
+
+# The root has norm and head.
+LOSS_TITAN_CASES = [
+    Case("titan_root_mixed", "llama3_1_8b", 8, _titan(MIXED, CLIP), {"batch": 2, "seq": 1024}, layers=2),
+    Case("titan_root_tied", "qwen3_0_6b", 4, _titan(BF16, PLAIN_SGD, chunks=4), {"batch": 1, "seq": 2048}, layers=2),
+    Case("titan_root_fp32", "llama3_2_1b", 2, _titan({"parameter_dtype": "float32"}, PLAIN_SGD), {"batch": 2, "seq": 512}, layers=2),
+    Case("titan_root_accumulate", "qwen3_8b", 4, _titan(MIXED, TWICE), {"batch": 1, "seq": 1024}, layers=2, replicate=2, rank=3),
+    Case("titan_root_frozen_head", "qwen3_8b", 4, _titan(BF16, PLAIN_SGD), {"batch": 1, "seq": 1024}, layers=2,
+         frozen=["lm_head.*", "model.embed_tokens.*"]),
+]
+
+# PyTorch 2.13 and later.
+LOSS_TITAN_UNIT_CASES = [
+    Case("titan_mixed", "llama3_1_8b", 8, _titan(MIXED, CLIP), {"batch": 1, "seq": 2048}, layers=2,
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+    Case("titan_batch", "qwen3_8b", 16, _titan(MIXED, PLAIN_SGD, chunks=16), {"batch": 4, "seq": 512}, layers=2, rank=15,
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+    Case("titan_bf16", "llama3_1_8b", 4, _titan(BF16, PLAIN_SGD), {"batch": 2, "seq": 1024}, layers=2,
+         units=[_FIRST, _BLOCKS, {**_LAST, "reshard_after_forward": True}, _ROOT]),
+    Case("titan_hybrid", "qwen3_8b", 4, _titan(MIXED, TWICE, CLIP), {"batch": 1, "seq": 1024}, layers=2, replicate=2, rank=5,
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+    Case("titan_alone", "llama3_1_8b", 1, _titan(MIXED, PLAIN_SGD), {"batch": 1, "seq": 1024}, layers=2,
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+    Case("titan_checkpointed", "llama3_1_8b", 8,
+         _titan(MIXED, {"activation_checkpointing": checkpointed("full", layers=2, early_stop=False)}), {"batch": 1, "seq": 4096},
+         layers=2, units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+    Case("titan_frozen_norm", "qwen3_8b", 2, _titan(BF16, PLAIN_SGD), {"batch": 1, "seq": 1024}, layers=2,
+         frozen=["model.norm.*"], units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+    Case("titan_kept", "qwen3_8b", 8, _titan(MIXED), {"batch": 1, "seq": 1024}, layers=2,
+         units=[{**_FIRST, "reshard_after_forward": False}, {**_BLOCKS, "reshard_after_forward": False}, _LAST, _ROOT]),
+    Case("titan_offload", "llama3_1_8b", 4, _titan(MIXED, {"cpu_offload": True}), {"batch": 1, "seq": 1024}, layers=2,
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+    Case("titan_buffers", "llama3_1_8b", 4, _titan(MIXED, {"reduce_scatter_buffers": 2}), {"batch": 1, "seq": 1024}, layers=2,
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+    # Liger's loss leaves accelerate's unit to the root, too.
+    Case("titan_liger_left_by_root", "qwen3_8b", 4, _plan("liger", MIXED, TWICE), {"batch": 1, "seq": 1024}, layers=2,
+         units=[_FIRST, _BLOCKS, {"modules": ["model.norm", "lm_head"]}, _ROOT]),
+]

@@ -81,6 +81,10 @@ MUON_CASES = [
 ]
 
 OPTIMIZER_CASES = [*BITSANDBYTES_CASES, *TORCHAO_CASES, *FACTOR_CASES, *SCHEDULE_FREE_CASES, *MUON_CASES]
+# The same in parts that one test each trains in time.
+OPTIMIZER_GROUPS = {
+    "optimizers_bitsandbytes": BITSANDBYTES_CASES[::2], "optimizers_bitsandbytes_more": BITSANDBYTES_CASES[1::2],
+    "optimizers_torchao": TORCHAO_CASES, "optimizers_other": [*FACTOR_CASES, *SCHEDULE_FREE_CASES, *MUON_CASES]}
 
 
 # What does not update FSDP2's parameters, with a part of the library's error and of the refusal.
@@ -101,3 +105,9 @@ def package_of(case: Case) -> str:
     """The package whose optimizer the case trains with."""
     return {"adamw": "torch", "adafactor": "transformers", "adafactor_torch": "torch", "schedule_free_adamw": "schedulefree"}.get(
         case.plan["optimizer"]["kind"], "bitsandbytes" if "bnb" in case.name else "torchao")
+
+
+def group_of_failure(case: Case) -> str:
+    """The part that trains it."""
+    package = package_of(case)
+    return f"optimizers_{package}" if package in ("bitsandbytes", "torchao") else "optimizers_other"

@@ -30,11 +30,11 @@ from command import Refused, answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_inputs_on_host import HOST_CASES  # noqa: E402
-from plan_cases_loss import LOSS_CASES  # noqa: E402
+from plan_cases_loss import LOSS_CASES, LOSS_GROUPS, LOSS_TITAN_CASES, LOSS_TITAN_UNIT_CASES  # noqa: E402
 from plan_cases_lora import LORA_CASES, ZERO_LORA_CASES  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
 from plan_cases_packing import PACKING_CASES  # noqa: E402
-from plan_cases_optimizers import OPTIMIZER_CASES, OPTIMIZER_FAILURES, package_of  # noqa: E402
+from plan_cases_optimizers import OPTIMIZER_CASES, OPTIMIZER_FAILURES, OPTIMIZER_GROUPS, group_of_failure, package_of  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
 from plan_cases_simple_fsdp import SIMPLE_FSDP_CASES, SIMPLE_FSDP_MORE_CASES  # noqa: E402
 from plan_cases_torch import REDUCTION_CASES, RELEASE_BANDS, TORCH_CASES  # noqa: E402
@@ -234,8 +234,9 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
 GROUPS = {"fsdp2": CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "packing": PACKING_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
-          "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES,
-          "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES, "optimizers": OPTIMIZER_CASES}
+          "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,
+          "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,
+          "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES, "optimizers": OPTIMIZER_CASES, **OPTIMIZER_GROUPS}
 # The same with events held back. For ZeRO those that every test run trains, and all others with streams of their own.
 ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES,
                *NVME_CASES, *NVME_MORE_CASES]
@@ -247,9 +248,11 @@ HELD_GROUPS["zero_held_more"] = [
 
 if importlib.util.find_spec("cut_cross_entropy") is None:
     GROUPS["loss"] = [case for case in LOSS_CASES if case.loss != "cut_cross_entropy"]
+    GROUPS["loss_cut"] = []
 
-_ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning"}
-for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss")):
+_ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp"}
+for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss"),
+                      ("torchtitan", "titan")):
     if importlib.util.find_spec(_package) is not None:
         continue
     if not WANTED or any(_of in name for name in WANTED):
@@ -262,11 +265,12 @@ for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torcht
 
 _lacking = sorted({package_of(case) for case in OPTIMIZER_CASES if importlib.util.find_spec(package_of(case)) is None})
 if _lacking:
-    GROUPS["optimizers"] = [case for case in OPTIMIZER_CASES if package_of(case) not in _lacking]
-    if not WANTED or "optimizers" in WANTED:
+    for _group in ("optimizers", *OPTIMIZER_GROUPS):
+        GROUPS[_group] = [case for case in GROUPS[_group] if package_of(case) not in _lacking]
+    if not WANTED or any(_name.startswith("optimizers") for _name in WANTED):
         print(f"Some cases of optimizers need {', '.join(_lacking)}. Write: ./scripts/rehearsal_env finetuning, and have PYTHONPATH "
               "lead there.", file=sys.stderr)
-    if WANTED == ["optimizers"] and "bitsandbytes" in _lacking:
+    if "bitsandbytes" in _lacking and WANTED and all(_name.startswith("optimizers") for _name in WANTED):
         sys.exit(77)
 
 for _group, _case in [(group, case) for group, cases in GROUPS.items() for case in cases]:
@@ -281,7 +285,8 @@ if "zero3" in GROUPS and (not WANTED or "zero3" in WANTED):
     PlansUnderTheRealPyTorch.test_zero3_kept_products_with_biases = PlansUnderTheRealPyTorch.check_kept_products_with_biases
 
 for _case, _failure in OPTIMIZER_FAILURES:
-    if package_of(_case) not in _lacking and (not WANTED or _case.name in WANTED or "optimizers" in WANTED):
+    _groups = {_case.name, "optimizers", group_of_failure(_case)}
+    if package_of(_case) not in _lacking and (not WANTED or _groups & set(WANTED)):
         setattr(PlansUnderTheRealPyTorch, f"test_{_case.name}",
                 lambda self, case=_case, failure=_failure: self.check_optimizer_fails_and_is_refused(case, failure))
 

@@ -79,7 +79,7 @@ Runtime any_runtime() {
   runtime.implementations = {.rms_norm = *any_of(RmsNormImplementation::Fused),
                              .rotary = *any_of(RotaryImplementation::Complex),
                              .attention = *any_of(AttentionBackend::Eager),
-                             .loss = {.kind = *any_of(LossKind::Cut)},
+                             .loss = {.kind = *any_of(LossKind::TitanChunked)},
                              .repeat_kv = *rc::gen::arbitrary<bool>(),
                              .upcast_logits = *rc::gen::arbitrary<bool>(),
                              .keep_logits = *rc::gen::arbitrary<bool>(),

@@ -25,6 +25,14 @@
 //                       torch 2.12 on a unit without gradients counts as reduced, too
 //   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
 //
+// A unit of several modules of which one does not run in the root's forward (the head of a loss that calls it) waits
+// for that module and stays gathered. From torch 2.13 on the root's post-forward hook leaves it, after the root itself,
+// and its pre-backward hook hangs on the root's result.
+//
+// A loss that calls the head (torchtitan's ChunkedLossWrapper) runs after the root's forward: it gathers the head's unit,
+// reduces the gradients that it makes, reshards the unit, and calls set_reshard_after_forward(True). So a unit that is
+// not to be resharded is gathered once in the first forward of a run, and twice in all others.
+//
 // A step of several passes (a GAN's) has several models. Each is a root by itself, with its own order of post-forwards,
 // its own buffers and its own callback at the end of a backward. The callback runs if the backward ran through the
 // model; units that another model has gathered, and the order of its forwards, stay until that model's own callback. So
@@ -46,9 +54,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <utility>
 
+#include "core/frameworks/fsdp2/unit_states.h"
 #include "core/plan/schedule_writer.h"
 #include "core/plan/unit_boundaries.h"
 
@@ -86,6 +94,17 @@ class Fsdp2Lowering {
     }
   }
 
+  StepSchedules run_steps() {
+    if (layout_.loss.unit < 0) return {.first = {}, .steady = run()};
+    loss_has_run_ = false;
+    Schedule first = run();
+    out_ = {};
+    units_.assign(units_.size(), {});
+    Schedule steady = run();
+    if (first == steady) first = {};
+    return {.first = std::move(first), .steady = std::move(steady)};
+  }
+
   StepSchedules run_passes() {
     Schedule first = step_of_passes();
     Schedule steady = step_of_passes();
@@ -116,34 +135,6 @@ class Fsdp2Lowering {
   }
 
  private:
-  struct UnitState {
-    std::uint8_t slot = 0;   // Where the output of its last gather is.
-    bool gathering = false;  // An all-gather is under way or done, its copy-out is not.
-    bool unsharded = false;
-    bool smaller = false;        // Sharded over the smaller world that an integer reshard_after_forward asks for.
-    bool pre_backward = false;   // The last of this backward's hooks was pre_backward, or
-    bool post_backward = false;  // post_backward.
-    bool reduced = false;        // This micro-batch's gradients are reduced or kept.
-    bool accumulated = false;    // Gradients of earlier micro-batches are kept.
-    int last_left = -1;          // In Tree::post_forward_order: where it was left last; -1: nowhere.
-  };
-
-  // A root with the units below it: what they share.
-  struct Tree {
-    int root = -1;
-    std::vector<int> post_forward_order;
-    std::vector<int> left_before;  // [post_forward_order] Where the same unit was left before that; -1: nowhere.
-    int held_gather = -1;          // The unit whose gather's output the forward keeps, and
-    std::uint8_t held_slot = 0;
-    std::deque<int> reduce_inputs;  // the units whose reductions' inputs live, the oldest first.
-    std::vector<int> all_reduced;   // Units whose all-reduced gradients are kept.
-
-    void forget_forward() {
-      post_forward_order.clear();
-      left_before.clear();
-    }
-  };
-
   // [units] In roots_of; -1: the module that holds the models of a step of passes, which is no unit of FSDP2.
   static std::vector<int> trees_of_units(const ModelIndex& index, const Layout& layout) {
     std::vector<int> trees;
@@ -151,7 +142,7 @@ class Fsdp2Lowering {
     return trees;
   }
 
-  Tree& tree(int unit) { return trees_[static_cast<std::size_t>(tree_of_unit_[static_cast<std::size_t>(unit)])]; }
+  Fsdp2Tree& tree(int unit) { return trees_[static_cast<std::size_t>(tree_of_unit_[static_cast<std::size_t>(unit)])]; }
 
   // ---- passes ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +218,7 @@ class Fsdp2Lowering {
 
   void forward() {
     trees_.front().forget_forward();
-    for (UnitState& unit : units_) forget_backward(unit);
+    for (Fsdp2Unit& unit : units_) unit.forget_backward();
     if (has_parameters(root_) && !units_[root_].unsharded) {
       unshard(root_);
       wait(root_);
@@ -241,14 +232,23 @@ class Fsdp2Lowering {
         index_, begins_, ends_, calls, [&](const UnitBoundary& begin) { pre_forward(begin.unit); },
         [&](int call, int begin, int end) {
           if (begin == index_.call_begin[static_cast<std::size_t>(call)]) before_call(call);
+          if (call == layout_.loss.call) gather_for_loss();
           out_.emit_ops(InstructionKind::Forward, index_, call, begin, end);
+          if (call == layout_.loss.call) reduce_loss();
         },
         [&](const UnitBoundary& end) { post_forward(end); });
   }
 
-  static void forget_backward(UnitState& unit) {
-    unit.last_left = -1;
-    unit.pre_backward = unit.post_backward = unit.reduced = false;
+  // Outside of a forward: nothing keeps the output of the gather.
+  void gather_for_loss() {
+    unshard(layout_.loss.unit);
+    wait(layout_.loss.unit, false);
+  }
+
+  void reduce_loss() {
+    if (layout_.loss.true_elements > 0) reduce(layout_.loss.unit, kSlotOfLoss);
+    reshard(layout_.loss.unit);
+    loss_has_run_ = true;
   }
 
   void pre_forward(int unit) {
@@ -267,22 +267,37 @@ class Fsdp2Lowering {
   }
 
   void post_forward(const UnitBoundary& end) {
-    const ShardedUnit& unit = layout_.units[end.unit];
-    UnitState& state = units_[end.unit];
-    if (has_parameters(end.unit) && unit.windows[end.window].runs_post_forward) {
-      if (unit.reshard.kind != ReshardAfterForward::Kind::Never && state.unsharded) {
-        state.smaller = unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
-        reshard(end.unit);
-      }
-      note_left(end.unit);
-    }
+    if (has_parameters(end.unit) && layout_.units[end.unit].windows[end.window].runs_post_forward) leave(end.unit);
     if (tree_of_unit_[end.unit] < 0 || tree(end.unit).root != end.unit) return;
+    leave_partial_units(tree_of_unit_[end.unit]);
     free_held_gather(tree(end.unit), kBegins);
     out_.emit({.kind = InstructionKind::LeaveRoot});
   }
 
+  void leave(int unit) {
+    using Kind = ReshardAfterForward::Kind;
+    Fsdp2Unit& state = units_[unit];
+    const bool is_set = unit == layout_.loss.unit && loss_has_run_;
+    const Kind kind = is_set ? Kind::Always : layout_.units[unit].reshard.kind;
+    if (kind != Kind::Never && state.unsharded) {
+      state.smaller = kind == Kind::Smaller;
+      reshard(unit);
+    }
+    note_left(unit);
+  }
+
+  // The last ones first.
+  void leave_partial_units(int tree) {
+    const std::vector<int> units = units_in_module_order(layout_);
+    for (auto u = units.rbegin(); u != units.rend(); ++u) {
+      const std::vector<Window>& windows = layout_.units[*u].windows;
+      const bool is_partial = tree_of_unit_[*u] == tree && has_parameters(*u) && !windows.empty();
+      if (is_partial && windows.back().is_left_by_root) leave(*u);
+    }
+  }
+
   void note_left(int unit) {
-    Tree& of = tree(unit);
+    Fsdp2Tree& of = tree(unit);
     of.left_before.push_back(std::exchange(units_[unit].last_left, static_cast<int>(of.post_forward_order.size())));
     of.post_forward_order.push_back(unit);
   }
@@ -348,7 +363,7 @@ class Fsdp2Lowering {
 
   // Before torch 2.10 the post-forward hook did in a backward what it does in a forward.
   void leave_recomputed(int unit) {
-    UnitState& state = units_[unit];
+    Fsdp2Unit& state = units_[unit];
     if (state.pre_backward || !has_parameters(unit)) return;
     if (layout_.units[unit].reshard.kind != ReshardAfterForward::Kind::Never) reshard(unit);
     note_left(unit);
@@ -377,7 +392,7 @@ class Fsdp2Lowering {
 
   void pre_backward(int unit) {
     if (!has_parameters(unit)) return;
-    UnitState& state = units_[unit];
+    Fsdp2Unit& state = units_[unit];
     // A unit that is entered once more before it has been left, such as an embedding that is used twice, has done this.
     const bool again = state.pre_backward;
     state.pre_backward = true;
@@ -397,7 +412,7 @@ class Fsdp2Lowering {
   }
 
   // The unit whose forward ended one earlier, passes of one module counted apart, whether it needs a backward or not.
-  void prefetch_by_default(UnitState& state, const Tree& tree) {
+  void prefetch_by_default(Fsdp2Unit& state, const Fsdp2Tree& tree) {
     const int self = state.last_left;
     if (self < 0) return;
     state.last_left = tree.left_before[static_cast<std::size_t>(self)];
@@ -415,7 +430,7 @@ class Fsdp2Lowering {
   // Reduces the present gradients: between two passes, only those of earlier micro-batches.
   void post_backward(int unit, bool gradients_complete) {
     if (!has_parameters(unit)) return;
-    UnitState& state = units_[unit];
+    Fsdp2Unit& state = units_[unit];
     state.pre_backward = false;
     state.post_backward = true;
     reshard(unit);
@@ -438,7 +453,7 @@ class Fsdp2Lowering {
   }
 
   void final_callback(int number) {
-    Tree& tree = trees_[static_cast<std::size_t>(number)];
+    Fsdp2Tree& tree = trees_[static_cast<std::size_t>(number)];
     for (const int unit : units_in_module_order(layout_)) {
       if (tree_of_unit_[unit] != number) continue;
       if (!units_[unit].post_backward) post_backward(unit, true);
@@ -449,19 +464,19 @@ class Fsdp2Lowering {
       units_[unit].smaller = false;
     }
     while (!tree.reduce_inputs.empty()) free_oldest_reduce_input(tree);
-    for (const int unit : tree.all_reduced) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
+    for (const Fsdp2Reduction& of : tree.all_reduced) free(BufferKind::AllReduceOutput, of.unit, of.slot, kBegins);
     tree.all_reduced.clear();
     if (pass_ < 0) return;
     tree.forget_forward();
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (tree_of_unit_[u] == number) forget_backward(units_[u]);
+      if (tree_of_unit_[u] == number) units_[u].forget_backward();
     }
   }
 
   // ---- units -------------------------------------------------------------------------------------------------------
 
   void unshard(int unit) {
-    UnitState& state = units_[unit];
+    Fsdp2Unit& state = units_[unit];
     if (state.unsharded || state.gathering) return;
     state.gathering = true;
     // A unit that is called twice in a row gathers again while its last output is held.
@@ -473,17 +488,18 @@ class Fsdp2Lowering {
                .unit = unit});
   }
 
-  void wait(int unit) {
-    UnitState& state = units_[unit];
+  // `holds`: in a forward the output of the gather is kept.
+  void wait(int unit, bool holds = true) {
+    Fsdp2Unit& state = units_[unit];
     if (!state.gathering) return;
     state.gathering = false;
     state.unsharded = true;
     state.smaller = false;
-    Tree& of = tree(unit);
+    Fsdp2Tree& of = tree(unit);
     if (!quirks_.forward_all_gather_output_kept) free_held_gather(of, kBegins);
     out_.emit({.kind = InstructionKind::WaitForUnshard, .slot = state.slot, .unit = unit});
     free_held_gather(of, kEnds);
-    if (out_.phase == StepPhase::Forward) {
+    if (out_.phase == StepPhase::Forward && holds) {
       of.held_gather = unit;
       of.held_slot = state.slot;
     } else {
@@ -492,7 +508,7 @@ class Fsdp2Lowering {
   }
 
   void reshard(int unit) {
-    UnitState& state = units_[unit];
+    Fsdp2Unit& state = units_[unit];
     if (!state.unsharded && !state.gathering) return;
     if (state.gathering) free(BufferKind::AllGatherOutput, unit, state.slot, kBegins);
     state.unsharded = state.gathering = false;
@@ -501,12 +517,13 @@ class Fsdp2Lowering {
 
   // ---- buffers -----------------------------------------------------------------------------------------------------
 
-  void reduce(int unit) {
-    Tree& of = tree(unit);
+  void reduce(int unit, std::uint8_t slot = 0) {
+    Fsdp2Tree& of = tree(unit);
     if (!quirks_.reduce_input_kept_in_next) recycle_reduce_inputs(of);
-    if (std::erase(of.all_reduced, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
+    free_all_reduced(of, unit);
     const bool keeps_output = layout_.mesh.dp_replicate() > 1 && quirks_.all_reduce_output_kept;
     out_.emit({.kind = InstructionKind::ReduceGrads,
+               .slot = slot,
                .keeps_last_gradient = quirks_.last_gradient_kept_in_reduce &&
                                       (layout_.mesh.dp_shard() > 1 || !quirks_.skip_reductions_of_one),
                .keeps_all_reduce_output = keeps_output,
@@ -514,8 +531,15 @@ class Fsdp2Lowering {
                .copies = layout_.mesh.group_along(MeshAxis::DpReplicate),
                .unit = unit});
     while (quirks_.reduce_input_kept_in_next && !of.reduce_inputs.empty()) free_oldest_reduce_input(of, kEnds);
-    of.reduce_inputs.push_back(unit);
-    if (keeps_output) of.all_reduced.push_back(unit);
+    of.reduce_inputs.push_back({unit, slot});
+    if (keeps_output) of.all_reduced.push_back({unit, slot});
+  }
+
+  void free_all_reduced(Fsdp2Tree& of, int unit) {
+    for (const Fsdp2Reduction& reduction : of.all_reduced) {
+      if (reduction.unit == unit) free(BufferKind::AllReduceOutput, unit, reduction.slot, kBegins);
+    }
+    std::erase_if(of.all_reduced, [&](const Fsdp2Reduction& reduction) { return reduction.unit == unit; });
   }
 
   static constexpr bool kBegins = false;  // A free begins the next instruction, or
@@ -525,18 +549,18 @@ class Fsdp2Lowering {
     out_.emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .ends_previous = ends, .unit = unit});
   }
 
-  void free_held_gather(Tree& of, bool ends) {
+  void free_held_gather(Fsdp2Tree& of, bool ends) {
     if (of.held_gather >= 0) free(BufferKind::AllGatherOutput, of.held_gather, of.held_slot, ends);
     of.held_gather = -1;
   }
 
-  void free_oldest_reduce_input(Tree& of, bool ends = kBegins) {
-    free(BufferKind::ReduceInput, of.reduce_inputs.front(), 0, ends);
+  void free_oldest_reduce_input(Fsdp2Tree& of, bool ends = kBegins) {
+    free(BufferKind::ReduceInput, of.reduce_inputs.front().unit, of.reduce_inputs.front().slot, ends);
     of.reduce_inputs.pop_front();
   }
 
   // Until there is room for one more.
-  void recycle_reduce_inputs(Tree& of) {
+  void recycle_reduce_inputs(Fsdp2Tree& of) {
     while (static_cast<std::int64_t>(of.reduce_inputs.size()) >= plan_.reduce_scatter_buffers)
       free_oldest_reduce_input(of);
   }
@@ -546,17 +570,18 @@ class Fsdp2Lowering {
   const Layout& layout_;
   std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
   const Quirks& quirks_;
-  std::vector<UnitState> units_;
+  std::vector<Fsdp2Unit> units_;
   const std::vector<UnitBoundary>&begins_, &ends_;
   const std::vector<UnitBoundary>*pre_backwards_, *post_backwards_;  // For this backward.
   const std::vector<int>&forward_order_, &backward_order_;           // The orders of explicit prefetch.
   ScheduleWriter out_;
   int root_ = 0;
   bool sync_ = true;
+  bool loss_has_run_ = true;       // In this run of the program.
   int pass_ = -1;                  // In Model::passes; -1: there are none.
   HookOrder hooks_of_pass_;        // The hooks of its backward.
   std::vector<int> tree_of_unit_;  // [units]
-  std::vector<Tree> trees_;        // As in roots_of.
+  std::vector<Fsdp2Tree> trees_;   // As in roots_of.
   std::vector<int> in_backward_;   // Trees that this backward has come to, in order.
 };
 
@@ -569,7 +594,7 @@ Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& la
 
 StepSchedules lower_fsdp2_steps(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   if (has_passes(*index.model)) return Fsdp2Lowering(index, plan, layout).run_passes();
-  return {.first = {}, .steady = lower_fsdp2(index, plan, layout)};
+  return Fsdp2Lowering(index, plan, layout).run_steps();
 }
 
 }  // namespace fsdp
