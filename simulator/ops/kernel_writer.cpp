@@ -73,6 +73,12 @@ int KernelWriter::alias(int of, std::int64_t elements) {
   return static_cast<int>(program_.slots.size()) - 1;
 }
 
+int KernelWriter::written_in_place(int x) {
+  const int y = alias(x);
+  program_.slots[y].differentiable = true;
+  return y;
+}
+
 int KernelWriter::seen_as(int x, Dtype dtype) {
   const int y = alias(x);
   program_.slots[y].dtype = dtype;

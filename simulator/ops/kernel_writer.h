@@ -65,6 +65,8 @@ class KernelWriter {
   /// Another name of the same storage, possibly with another number of elements.
   int alias(int of, std::int64_t elements);
   int alias(int of) { return alias(of, elements(of)); }
+  /// Another name of x, written in place from a tensor that needs a gradient.
+  int written_in_place(int x);
   /// x as the operand of a wider one, whose kernel casts while it reads; its gradient comes in `dtype` and is cast.
   int seen_as(int x, Dtype dtype);
 

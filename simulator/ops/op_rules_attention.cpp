@@ -176,12 +176,24 @@ std::int64_t query_gradient_buffer(const AttentionSizes& s, bool half) {
   return s.batch * s.heads * tiles * (16 + 4 * rows * columns);
 }
 
-// Wide heads do not fit into registers: 16-bit gradients of K and V are then summed in fp32, in whole blocks of 64.
-std::int64_t key_gradient_buffers(const AttentionSizes& s, bool half) {
-  if (!half || std::max(s.dim, s.value_dim) <= 128) return 0;
-  constexpr std::int64_t kBlock = 64;
-  const std::int64_t columns = round_up(s.dim, kBlock) + round_up(s.value_dim, kBlock);
-  return 4 * s.batch * s.heads * round_up(s.keys, kBlock) * columns;
+// Wide heads do not fit into registers: 16-bit gradients of K and V are then summed in fp32, a block of 64 keys for
+// each split of them. There are 200 splits for all heads together, at most one for each block and at least one. The
+// gradient of q has tiles of 128 queries and 64 columns.
+std::int64_t wide_gradient_buffers(const AttentionSizes& s) {
+  constexpr std::int64_t kKeys = 64;
+  constexpr std::int64_t kQueries = 128;
+  constexpr std::int64_t kColumns = 64;
+  constexpr std::int64_t kSplits = 200;
+  const std::int64_t rows = s.batch * s.heads;
+  const auto blocks = [](std::int64_t size, std::int64_t block) { return round_up(size, block) / block; };
+  const std::int64_t splits = std::max<std::int64_t>(std::min(blocks(s.keys, kKeys), kSplits / rows), 1);
+  const std::int64_t keys = 4 * splits * kKeys * (round_up(s.dim, kQueries) + round_up(s.value_dim, kQueries));
+  const std::int64_t tiles = blocks(s.queries, kQueries) * blocks(s.dim, kColumns);
+  return rows * (keys + tiles * (16 + 4 * kQueries * kColumns));
+}
+
+std::int64_t gradient_buffers(const AttentionSizes& s, bool half) {
+  return half && std::max(s.dim, s.value_dim) > 128 ? wide_gradient_buffers(s) : query_gradient_buffer(s, half);
 }
 
 // Flash over the documents of one row. Rows of both fp32 scratch tensors of the backward lie 128 apart between
@@ -255,7 +267,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
     kernel.backward_temps.insert(kernel.backward_temps.end(),
                                  {{w.bytes(y), TempLife::Brief}, {delta, TempLife::Brief}, {delta, TempLife::Handed}});
   }
-  kernel.backward_temps.push_back({query_gradient_buffer(s, half) + key_gradient_buffers(s, half)});
+  kernel.backward_temps.push_back({gradient_buffers(s, half)});
   finish_fused(kernel, s);
   kernel.order = {GradientOrder::Kind::Turned, {}, {}, 1, 2};
   return y;

@@ -64,9 +64,13 @@ void write_kv_cache(KernelWriter& w) {
 // A node of its own (CopySlices) copies the gradient of the whole, and uses a copy of the part.
 int set_slice(KernelWriter& w) {
   const int x = w.input(0), part = w.input(1);
-  const int y = w.alias(x);
-  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}, {part, GradRule::Fresh}}, {y});
-  kernel.backward_temps = {{w.bytes(part), TempLife::Late}, {w.bytes(part), TempLife::Late}};
+  const int y = w.slot(part).differentiable ? w.written_in_place(x) : w.alias(x);
+  const bool is_new = !w.slot(x).differentiable;  // Its gradient is copied all the same, and dropped.
+  Kernel& kernel =
+      w.add(KernelKind::Elementwise, {{x, is_new ? GradRule::None : GradRule::Fresh}, {part, GradRule::Fresh}}, {y});
+  if (is_new) kernel.backward_temps.push_back({w.bytes(x), TempLife::Whole});
+  kernel.backward_temps.push_back({w.bytes(part), TempLife::Late});
+  kernel.backward_temps.push_back({w.bytes(part), TempLife::Late});
   return y;
 }
 

@@ -142,9 +142,9 @@ TEST(HfConfig, UnknownArchitectureIsOneError) {
   EXPECT_EQ(refused(config("bert", "")), Sentences{"A bert without a class in \"architectures\"."});
   const auto error = read(R"({"model_type": "resnet"})").error().front();
   EXPECT_EQ(error.hint,
-            "There are some for bert, exaone4, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, granite, llama, "
-            "mistral, "
-            "mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, seed_oss, smollm3, t5, vit, whisper; for another, "
+            "There are some for bert, deepseek_v2, deepseek_v3, exaone4, gemma, gemma2, gemma3_text, glm, glm4, "
+            "glm4_moe, glm4_moe_lite, gpt2, gpt_oss, granite, kimi_k2, llama, mistral, mixtral, olmo2, olmo3, phi3, "
+            "qwen2, qwen3, qwen3_moe, seed_oss, smollm3, t5, vit, whisper; for another, "
             "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
 }
 

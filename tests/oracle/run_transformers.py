@@ -8,6 +8,7 @@ import torch
 import transformers
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.kernel_table import dtype_of
+from fsdp_plan_runner.kernels_attention import choose_backends
 from fsdp_plan_runner.plan import Plan
 from fsdp_plan_runner.sharding import make_mesh, policy_of
 from fsdp_plan_runner.training import make_optimizer
@@ -22,6 +23,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     model, plan, given = ExpandedModel(request["model"]), Plan(request["plan"]), request["transformers"]
     device = start(request["rank"], plan.world_size)
     _see_one_sequence_per_row()
+    use = plan.implementations
+    choose_backends(use.attention, use.prefer_cudnn_attention)
     recorder = Recorder()
     root = _build(model, plan, given, device)
     for unit in plan.units:
