@@ -132,6 +132,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::Initialization, kWork, kPredicts),
     of_choice(planner::PlanChoice::Flavor, kWork, kTrains | Command::Models),
     of_choice(planner::PlanChoice::LossName, kWork, kPredicts | Command::Models),
+    of_choice(planner::PlanChoice::PaddingMask, kWork, kPredicts | Command::Models),
     of_choice(planner::PlanChoice::AllocConf, kWork, kPredicts | Command::Replay),
     of_choice(planner::PlanChoice::Torch, kWork, kPredicts),
 
@@ -170,9 +171,14 @@ constexpr std::array kOptions = {
                "How far a search may go: about so many seconds of a CPU, counted in work, so that one request has one "
                "answer (default: 6; 0: to its end). fit: for each machine",
                kSearches},
+    OptionInfo{Option::Lengths, "--lengths", "FILE", "", kWork,
+               "Tokens of each sample, one number a line or a JSON array: run the plan with batches padded to their "
+               "longest row, through one allocator. --seq cuts longer ones",
+               Command::Plan | Command::Simulate},
 
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
-               "Stop the script after this many optimizer steps (default: 3; 0: run to its end)", kRuns | kMeasures},
+               "Stop the script after this many optimizer steps (default: 3; 0: run to its end)",
+               kRuns | kMeasures | Command::Plan | Command::Simulate},
     OptionInfo{Option::Timeout, "--timeout", "TIME", "", kRehearsal,
                "Time limit of one rank, such as 90s (default: 10min)", kRuns | Command::Capture | kSearches},
     OptionInfo{Option::RecordStream, "--record-stream", "WHEN", "auto|done|hold", kRehearsal,
@@ -239,7 +245,8 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Rounds, "--rounds", "N", "", kExecution,
                "Measure everything so often while there is time, and keep the shortest times (default: 3)",
                Command::Calibrate},
-    OptionInfo{Option::Seed, "--seed", "N", "", kExecution, "Seed of weights and data (default: 0)", Command::Execute},
+    OptionInfo{Option::Seed, "--seed", "N", "", kExecution, "Seed of weights and data (default: 0)",
+               Command::Execute | Command::Plan | Command::Simulate},
     OptionInfo{Option::Reduction, "--reduction", "HOW", "direct|parity", kExecution,
                "How gradients are summed: direct, or parity (Gloo's own, in PyTorch's order)", Command::Execute},
     OptionInfo{Option::Weights, "--weights", "FILE...", "", kExecution,
@@ -400,6 +407,11 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Tolerance,
                  Command::Execute | Command::Run,
                  {kExecution, "Exit 1 if any compared value is off by more than this, such as 2%"}},
+    CommandWords{
+        Option::Steps, Command::Plan | Command::Simulate, {kWork, "Steps of a run with --lengths (default: 2000)"}},
+    CommandWords{Option::Seed,
+                 Command::Plan | Command::Simulate,
+                 {kWork, "Seed of the order of the samples of --lengths (default: 0)"}},
     CommandWords{Option::Output, Command::Plan | Command::Explain, {kOutput, "Write the plan to a file"}},
     CommandWords{Option::Output, Command::Capture, {kOutput, "Write the model to this file"}},
     CommandWords{Option::Output, Command::Export, {kOutput, "Write to this file"}},

@@ -81,6 +81,7 @@ enum class CommandOption : std::uint8_t {
   Price,
   // The search.
   Effort,
+  Lengths,
   // A rehearsal.
   Steps,
   Timeout,

@@ -10,6 +10,7 @@
 
 #include "command/capture_first.h"
 #include "command/cli_commands.h"
+#include "command/cli_lengths.h"
 #include "command/cli_machines.h"
 #include "command/cli_plan_file.h"
 #include "command/cli_request.h"
@@ -31,12 +32,14 @@
 #include "planner/advice/remedies.h"
 #include "planner/advice/time_changes.h"
 #include "planner/request/larger_gpus.h"
+#include "planner/request/length_answer.h"
 #include "planner/request/machine_choice.h"
 #include "planner/request/runtime_choice.h"
 #include "planner/request/search_for.h"
 #include "planner/search/predictors.h"
 #include "planner/search/search.h"
 #include "planner/space/space.h"
+#include "render/render_lengths.h"
 #include "render/render_machines.h"
 #include "render/render_runtimes.h"
 #include "render/render_search.h"
@@ -70,8 +73,13 @@ bool writes_to_stdout(const CommandLine& line) {
 }
 
 ExitCode code_of(const CommandLine& line, const StepReport& report) {
-  const bool is_no = report.verdict == Verdict::DoesNotFit || (is_tight(report) && line.has(Option::Strict));
-  return is_no ? kExitNo : kExitYes;
+  return code_of(line, report, std::nullopt);
+}
+
+/// The verdict of a report, or of its run with --lengths if that is worse.
+Verdict worse_verdict(const StepReport& report, const std::optional<planner::LengthAnswer>& lengths) {
+  const bool is_out = lengths && lengths->verdict().verdict == Verdict::DoesNotFit;
+  return is_out ? Verdict::DoesNotFit : report.verdict;
 }
 
 /// The next commands. `plan_file` is empty if the plan was not written.
@@ -106,8 +114,9 @@ std::string train_line_of(const planner::ResolvedRequest& request, const StepRep
 
 /// `no_plan_fits`: as for verdict_of.
 void print_quietly(const Output& output, const StepReport& report, bool no_plan_fits = false,
-                   const text::Document& further = {}) {
+                   const text::Document& further = {}, const std::optional<planner::LengthAnswer>& lengths = {}) {
   text::Document document = {render::verdict_of(report, no_plan_fits), render::summary_of(report)};
+  if (lengths) document = render::with_lengths(std::move(document), *lengths);
   document.insert(document.end(), further.begin(), further.end());
   output.print(document);
 }
@@ -143,18 +152,20 @@ struct Printed {
 struct PlanAnswer {
   const planner::SearchResult& result;
   const planner::ResolvedRequest& request;
-  std::function<std::string()> json;
+  std::function<std::string(const planner::LengthAnswer*)> json;
   text::Document further;  ///< The lines that --quiet prints after the plan.
   std::function<text::Document(const render::AnswerContext&)> document;
   Printed printed = {};
 };
 
+/// `verdict`: of the whole answer.
 render::AnswerContext context_of(const CommandLine& line, const Output& output, const planner::SearchResult& result,
-                                 const planner::ResolvedRequest& request, const Printed& printed) {
+                                 const planner::ResolvedRequest& request, const Printed& printed, Verdict verdict) {
   const std::string kept = line.value(Option::Output).value_or("");
+  const bool trains = verdict != Verdict::DoesNotFit;
   return {.batch_origin = request.batch_origin,
-          .train = train_line_of(request, result.report, kept, printed.predictors, printed.wanted),
-          .commands = next_commands(output, kept, result.verdict),
+          .train = trains ? train_line_of(request, result.report, kept, printed.predictors, printed.wanted) : "",
+          .commands = next_commands(output, kept, verdict),
           .may_suggest = printed.predictors != nullptr,
           .explains_units = line.has(Option::Explain)};
 }
@@ -162,13 +173,15 @@ render::AnswerContext context_of(const CommandLine& line, const Output& output, 
 /// The common end of plan: writes the plan if requested, and prints the answer in the requested format.
 CommandResult finish_plan(const CommandLine& line, const Output& output, const PlanAnswer& answer) {
   const StepReport& report = answer.result.report;
+  const auto lengths = answer_lengths(line, output, answer.request.spec, answer.request.cluster, report);
+  if (!lengths) return input_failure(lengths.error());
   const auto written = write_plan_file(line, output, report, answer.request.cluster);
   // Completes an answer that has begun.
   if (!written && answer.printed.num_sections == 0) return tl::unexpected(written.error());
-  const ExitCode code = code_of(line, report);
+  const ExitCode code = code_of(line, report, *lengths);
   if (writes_to_stdout(line)) return code;
   if (output.format == text::Format::Json) {
-    output.console.out << answer.json();
+    output.console.out << answer.json(*lengths ? &**lengths : nullptr);
   } else if (output.quiet) {
     text::Document further = answer.further;
     // An unproven claim is among the notes, and belongs to the verdict.
@@ -179,10 +192,11 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
     if (settings != answer.request.space.base.runtime.allocator_settings) {
       further.push_back(text::Entry{.label = "note", .lines = {"with " + allocator_environment(report.plan.runtime)}});
     }
-    print_quietly(output, report, no_plan_fits(answer.result), further);
+    print_quietly(output, report, no_plan_fits(answer.result), further, *lengths);
   } else {
-    const text::Document document =
-        answer.document(context_of(line, output, answer.result, answer.request, answer.printed));
+    text::Document document = answer.document(
+        context_of(line, output, answer.result, answer.request, answer.printed, worse_verdict(report, *lengths)));
+    if (*lengths) document = render::with_lengths(std::move(document), **lengths);
     const std::size_t first = answer.printed.num_sections;
     first > 0 ? output.print_from(document, first) : output.print(document);
   }
@@ -225,7 +239,7 @@ CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
   return finish_plan(line, output,
                      {.result = found->result,
                       .request = found->request,
-                      .json = [&] { return render::to_json(*found); },
+                      .json = [&](const planner::LengthAnswer* lengths) { return render::to_json(*found, lengths); },
                       .further = {render::entry_of(*found, words.objective)},
                       .document =
                           [&](const render::AnswerContext& context) {
@@ -285,7 +299,7 @@ CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, O
       line, output,
       {.result = found->result,
        .request = found->request,
-       .json = [&] { return render::to_json(*found); },
+       .json = [&](const planner::LengthAnswer* lengths) { return render::to_json(*found, lengths); },
        .further = {render::entry_of(*found)},
        .document =
            [&](const render::AnswerContext& context) { return render::document_of(*found, output.view(), context); }});
@@ -323,7 +337,7 @@ CommandResult finish_search(const CommandLine& line, const Output& output, const
       line, output,
       {.result = result,
        .request = request,
-       .json = [&] { return render::to_json(result, &request.cluster); },
+       .json = [&](const planner::LengthAnswer* lengths) { return render::to_json(result, &request.cluster, lengths); },
        .further = {},
        .document =
            [&](const render::AnswerContext& context) { return render::document_of(result, output.view(), context); },
@@ -420,11 +434,13 @@ CommandResult plan_as_asked(const CommandLine& line, const Output& output, Other
   options.predictors = std::make_shared<planner::Predictors>();
   Printed printed{.predictors = options.predictors.get()};
   // Suggestions take longer than the verdict.
-  if (output.view().brief && output.format == text::Format::Table && !output.quiet && !writes_to_stdout(line)) {
+  const bool is_last = line.has(Option::Lengths);  // Then the verdict is known at the end.
+  if (output.view().brief && output.format == text::Format::Table && !output.quiet && !writes_to_stdout(line) &&
+      !is_last) {
     options.on_best = [&](const planner::SearchResult& found) {
       progress.erase();
       const text::Document document =
-          render::document_of(found, output.view(), context_of(line, output, found, *request, printed));
+          render::document_of(found, output.view(), context_of(line, output, found, *request, printed, found.verdict));
       printed.num_sections = render::sections_of_verdict(document);
       output.print_up_to(document, printed.num_sections);
     };
@@ -439,7 +455,10 @@ CommandResult plan_as_asked(const CommandLine& line, const Output& output, Other
 
 }  // namespace
 
-CommandResult plan_command(const CommandLine& line, const Output& output) {
+CommandResult plan_command(const CommandLine& given, const Output& output) {
+  const Result<CommandLine> planned = planned_at_longest(given, output.console.library);
+  if (!planned) return input_failure(planned.error());
+  const CommandLine& line = *planned;
   if (line.has(Option::For)) return plan_for(line, output);
   if (line.has(Option::TrainerVersion)) {
     return input_failure({{std::string(flag_of(Option::TrainerVersion)), "It is the release of a trainer.",
@@ -452,21 +471,26 @@ CommandResult simulate_command(const CommandLine& line, const Output& output) {
   auto prediction = predict_plan_file(line, output);
   if (!prediction) return tl::unexpected(std::move(prediction).error());
   auto& [given, predictor, report] = *prediction;
+  const auto lengths = answer_lengths(line, output, given.spec, given.cluster, report);
+  if (!lengths) return input_failure(lengths.error());
   if (output.format == text::Format::Json) {
-    output.console.out << render::to_json(report, &given.cluster);
+    output.console.out << render::to_json(report, &given.cluster, nullptr, *lengths ? &**lengths : nullptr);
   } else if (output.quiet) {
-    print_quietly(output, report);
+    print_quietly(output, report, false, {}, *lengths);
   } else {
     const planner::Explanation explanation{.notes = planner::plan_notes(report.plan, report, predictor)};
-    output.print(render::document_of(
+    const Verdict verdict = worse_verdict(report, *lengths);
+    text::Document document = render::document_of(
         report, explanation, output.view(),
         {.facts = planner::facts_of(given.model),
          .batch_origin = {},
-         .train = report.verdict == Verdict::DoesNotFit ? std::string()
-                                                        : render::train_line(given.file.plan, given.model, given.path),
-         .commands = next_commands(output, given.path, report.verdict)}));
+         .train = verdict == Verdict::DoesNotFit ? std::string()
+                                                 : render::train_line(given.file.plan, given.model, given.path),
+         .commands = next_commands(output, given.path, verdict)});
+    if (*lengths) document = render::with_lengths(std::move(document), **lengths);
+    output.print(document);
   }
-  return code_of(line, report);
+  return code_of(line, report, *lengths);
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "command/cli_lengths.h"
 #include "command/cli_request.h"
 #include "command/cli_values.h"
 #include "core/base/files.h"
@@ -58,6 +59,11 @@ void apply_what_if(const CommandLine& line, runs::Given& given, Errors& errors) 
                                        }).choices;
   Plan& plan = given.file.plan;
   planner::apply_work_choices(choices, plan, errors);
+  if (line.has(Option::Lengths) && !choices.padding_mask) {
+    const Dimension* batch = find_dimension(plan.dimensions, "batch");
+    const auto rows = batch == nullptr ? std::optional<std::int64_t>() : static_cast<std::int64_t>(batch->value);
+    if (pads_by_default(given.spec, plan.runtime.flavor, rows)) plan.runtime.implementations.padding_mask = true;
+  }
   // A model flavor decides where the loss runs.
   apply_implementations(plan.runtime.implementations, given.workload);
   if (auto model = OptionReader(line, errors).keep(build_model(given.spec, given.workload))) {

@@ -121,8 +121,55 @@ RuntimeAddition addition_of(const planner::ComparedRuntime& runtime) {
   return addition;
 }
 
-ReportAdditions additions_of(const planner::SearchResult& result) {
+SpreadAddition addition_of(const planner::LengthSpread& spread) {
+  return {spread.least, spread.median, spread.p95, spread.most};
+}
+
+LengthRowAddition addition_of(const planner::LengthRow& row, std::int64_t steps) {
+  return {.what = row.what,
+          .how = row.how,
+          .verdict = row.device.verdict,
+          .is_tight = row.device.tightness != Tightness::None,
+          .reserved = row.peak_reserved,
+          .allocated = row.peak_allocated,
+          .flushes = row.flushes,
+          .flushes_per_100 = 100 * static_cast<double>(row.flushes) / static_cast<double>(steps),
+          .num_out = row.num_out,
+          .first_out = row.first_out,
+          .padding = row.padding};
+}
+
+void add_lengths(ReportAdditions& additions, const planner::LengthAnswer* answer) {
+  if (answer == nullptr) return;
+  const DeviceVerdict device = answer->verdict();
+  LengthsAddition lengths{.verdict = device.verdict,
+                          .is_tight = device.tightness != Tightness::None,
+                          .samples = answer->samples,
+                          .limit = answer->limit,
+                          .num_cut = answer->num_cut,
+                          .steps = answer->steps,
+                          .seed = answer->seed,
+                          .batch = answer->batch,
+                          .accumulation = answer->accumulation,
+                          .drawn_gpus = answer->drawn_gpus,
+                          .probability = answer->probability(),
+                          .sample_tokens = addition_of(answer->sample_tokens),
+                          .batch_tokens = addition_of(answer->batch_tokens),
+                          .reserved = addition_of(answer->reserved),
+                          .allocated = addition_of(answer->allocated),
+                          .longest = answer->longest,
+                          .at_longest = answer->at_longest,
+                          .longest_is_out = answer->longest_is_out,
+                          .outside = answer->outside,
+                          .margin = answer->margin,
+                          .planned = addition_of(answer->planned, answer->steps)};
+  for (const planner::LengthRow& row : answer->rows) lengths.changes.push_back(addition_of(row, answer->steps));
+  additions.lengths = std::move(lengths);
+}
+
+ReportAdditions additions_of(const planner::SearchResult& result, const planner::LengthAnswer* lengths) {
   ReportAdditions additions;
+  add_lengths(additions, lengths);
   additions.search = search_of(result);
   additions.explain = explain_of(result.explanation);
   return additions;
@@ -130,28 +177,30 @@ ReportAdditions additions_of(const planner::SearchResult& result) {
 
 }  // namespace
 
-std::string to_json(const planner::SearchResult& result, const Cluster* cluster) {
-  return fsdp::to_json(result.report, additions_of(result), cluster);
+std::string to_json(const planner::SearchResult& result, const Cluster* cluster, const planner::LengthAnswer* lengths) {
+  return fsdp::to_json(result.report, additions_of(result, lengths), cluster);
 }
 
-std::string to_json(const planner::MachineComparison& comparison) {
-  ReportAdditions additions = additions_of(comparison.result);
+std::string to_json(const planner::MachineComparison& comparison, const planner::LengthAnswer* lengths) {
+  ReportAdditions additions = additions_of(comparison.result, lengths);
   additions.machines.emplace();
   for (const planner::ComparedMachine& machine : comparison.machines)
     additions.machines->push_back(addition_of(machine));
   return fsdp::to_json(comparison.result.report, additions, &comparison.request.cluster);
 }
 
-std::string to_json(const planner::RuntimeComparison& comparison) {
-  ReportAdditions additions = additions_of(comparison.result);
+std::string to_json(const planner::RuntimeComparison& comparison, const planner::LengthAnswer* lengths) {
+  ReportAdditions additions = additions_of(comparison.result, lengths);
   additions.runtimes.emplace();
   for (const planner::ComparedRuntime& runtime : comparison.runtimes)
     additions.runtimes->push_back(addition_of(runtime));
   return fsdp::to_json(comparison.result.report, additions, &comparison.request.cluster);
 }
 
-std::string to_json(const StepReport& report, const Cluster* cluster, const planner::Explanation* explanation) {
+std::string to_json(const StepReport& report, const Cluster* cluster, const planner::Explanation* explanation,
+                    const planner::LengthAnswer* lengths) {
   ReportAdditions additions;
+  add_lengths(additions, lengths);
   if (explanation != nullptr) additions.explain = explain_of(*explanation);
   return fsdp::to_json(report, additions, cluster);
 }

@@ -6,23 +6,26 @@
 
 #include "core/cluster/cluster.h"
 #include "core/report/report.h"
+#include "planner/request/length_answer.h"
 #include "planner/request/machine_choice.h"
 #include "planner/request/runtime_choice.h"
 #include "planner/search/search.h"
 
 namespace fsdp::render {
 
-/// The report of the best plan with its search. With `cluster`, the plan is a complete plan file.
-std::string to_json(const planner::SearchResult& result, const Cluster* cluster);
+/// The report of the best plan with its search. With `cluster`, the plan is a complete plan file. `lengths`: of
+/// --lengths; may be null.
+std::string to_json(const planner::SearchResult& result, const Cluster* cluster,
+                    const planner::LengthAnswer* lengths = nullptr);
 
 /// The same for the best machine, with all machines.
-std::string to_json(const planner::MachineComparison& comparison);
+std::string to_json(const planner::MachineComparison& comparison, const planner::LengthAnswer* lengths = nullptr);
 
 /// The same for the best framework, with all frameworks.
-std::string to_json(const planner::RuntimeComparison& comparison);
+std::string to_json(const planner::RuntimeComparison& comparison, const planner::LengthAnswer* lengths = nullptr);
 
-/// The report of a given plan; `explanation` may be null.
-std::string to_json(const StepReport& report, const Cluster* cluster,
-                    const planner::Explanation* explanation = nullptr);
+/// The report of a given plan; `explanation` and `lengths` may be null.
+std::string to_json(const StepReport& report, const Cluster* cluster, const planner::Explanation* explanation = nullptr,
+                    const planner::LengthAnswer* lengths = nullptr);
 
 }  // namespace fsdp::render

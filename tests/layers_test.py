@@ -56,6 +56,7 @@ ROOMS = {
     "simulator/time": {"ops", "nccl"},
     "simulator/prepared": {"ops", "allocator", "nccl", "memory", "time"},
     "simulator/curves": {"ops", "allocator", "nccl", "memory", "time", "prepared"},
+    "simulator/lengths": {"ops", "allocator", "nccl", "memory", "time", "prepared"},
     "planner/space": set(),
     "planner/trainers": {"space"},
     "planner/search": {"space", "trainers"},

@@ -264,6 +264,16 @@ void check_loss(const Plan& plan, const Model& model, Errors& errors) {
        std::string(kPyTorchLoss)});
 }
 
+void check_padding_mask(const Plan& plan, const Model& model, Errors& errors) {
+  if (!plan.runtime.implementations.padding_mask) return;
+  const bool has_mask = std::any_of(model.values.begin(), model.values.end(),
+                                    [](const Value& value) { return value.name.ends_with("padding_mask"); });
+  if (has_mask) return;
+  errors.push_back({"runtime/implementations/padding_mask",
+                    fmt::format("{} makes no mask of padding that is predicted.", model.name),
+                    "Leave it out, or capture the script that trains it."});
+}
+
 // Each unit casts what it returns, and only a unit casts what it is given: a final norm and head that the root runs
 // would multiply two dtypes, which PyTorch refuses. Where the root is the only unit, just the loss is cast.
 void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
@@ -372,6 +382,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   if (auto misfit = optimizer_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
   if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
+  check_padding_mask(plan, model, errors);
   check_loss(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);
   return errors;

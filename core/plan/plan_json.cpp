@@ -131,6 +131,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.member("float_logits", use.float_logits);
   writer.member("loss_after_root", use.loss_after_root);
   writer.member("use_cache", use.use_cache);
+  if (use.padding_mask) writer.member("padding_mask", true);
   writer.member("prefer_cudnn_attention", use.prefer_cudnn_attention);
   writer.member("cudnn_allow_tf32", use.cudnn_allow_tf32);
   writer.member("matmul_allow_tf32", use.matmul_allow_tf32);

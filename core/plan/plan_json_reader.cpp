@@ -351,6 +351,9 @@ void implementation_fields(Fields& fields, Implementations& use, std::vector<std
                   use.loss_after_root);
   fields.optional("use_cache", "Keys and values are copied into a cache in training too; checkpointing turns it off.",
                   use.use_cache);
+  fields.optional("padding_mask",
+                  "Rows of a batch end in padding, of which the model makes a mask for PyTorch's attention.",
+                  use.padding_mask);
   fields.optional("prefer_cudnn_attention", "Automatic prefers cuDNN if it can run.", use.prefer_cudnn_attention);
   fields.optional("cudnn_allow_tf32",
                   "float32 convolutions run as TF32 if the GPU has it: torch.backends.cudnn.allow_tf32.",

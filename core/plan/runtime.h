@@ -74,6 +74,8 @@ struct Implementations {
   /// Keys and values are copied into a cache in training too (`use_cache`, on by default in Hugging Face's
   /// configurations). Activation checkpointing turns it off, as gradient_checkpointing_enable does.
   bool use_cache = true;
+  /// Rows of a batch end in padding, of which the model makes a mask for PyTorch's attention (transformers).
+  bool padding_mask = false;
   bool prefer_cudnn_attention = false;  ///< Automatic takes cuDNN first on sm_90 and later; its workspaces are unknown.
   /// float32 convolutions run as TF32 where the GPU has it: `torch.backends.cudnn.allow_tf32`, on by default.
   bool cudnn_allow_tf32 = true;

@@ -158,6 +158,55 @@ struct RuntimeAddition {
   Bytes host;
 };
 
+/// The spread of a figure.
+struct SpreadAddition {
+  std::int64_t least = 0;
+  std::int64_t median = 0;
+  std::int64_t p95 = 0;
+  std::int64_t most = 0;
+};
+
+/// Runs of drawn GPUs with batches of different lengths.
+struct LengthRowAddition {
+  std::string what;
+  std::string how;  ///< Setting that asks for it. Empty for the plan as it is.
+  Verdict verdict = Verdict::Unknown;
+  bool is_tight = false;
+  Bytes reserved;
+  Bytes allocated;
+  std::int64_t flushes = 0;
+  double flushes_per_100 = 0;
+  std::int64_t num_out = 0;
+  std::int64_t first_out = 0;
+  double padding = 0;
+};
+
+/// From `--lengths`.
+struct LengthsAddition {
+  Verdict verdict = Verdict::Unknown;
+  bool is_tight = false;
+  std::int64_t samples = 0;
+  std::int64_t limit = 0;
+  std::int64_t num_cut = 0;
+  std::int64_t steps = 0;
+  std::int64_t seed = 0;
+  std::int64_t batch = 0;
+  std::int64_t accumulation = 0;
+  std::int64_t drawn_gpus = 0;
+  double probability = 0;
+  SpreadAddition sample_tokens;
+  SpreadAddition batch_tokens;
+  SpreadAddition reserved;
+  SpreadAddition allocated;
+  std::int64_t longest = 0;
+  Bytes at_longest;
+  bool longest_is_out = false;
+  Bytes outside;
+  Bytes margin;
+  LengthRowAddition planned;
+  std::vector<LengthRowAddition> changes;
+};
+
 /// In the order of the file, which omits empty ones.
 struct ReportAdditions {
   std::optional<std::vector<MeasuredStep>> steps;        ///< From fsdp-exec.
@@ -168,6 +217,7 @@ struct ReportAdditions {
   std::optional<std::int64_t> largest_batch;             ///< The largest that fits.
   std::optional<std::vector<MachineAddition>> machines;  ///< From `plan` of several machines, the best one first.
   std::optional<std::vector<RuntimeAddition>> runtimes;  ///< From `plan` of several frameworks, the best one first.
+  std::optional<LengthsAddition> lengths;                ///< From `plan` and `simulate` with --lengths.
   std::optional<SearchAddition> search;                  ///< From `plan`.
   std::optional<ExplainAddition> explain;                ///< From `plan` and `explain`.
 };

@@ -202,6 +202,65 @@ static void fields_of(Fields& fields, Like<RuntimeAddition> auto& runtime) {
                      runtime.host, kInBytes);
 }
 
+static void fields_of(Fields& fields, Like<SpreadAddition> auto& spread) {
+  fields.required("least", "The least.", spread.least, kNatural);
+  fields.required("median", "The median.", spread.median, kNatural);
+  fields.required("p95", "The figure that 95 of 100 do not exceed.", spread.p95, kNatural);
+  fields.required("most", "The most.", spread.most, kNatural);
+}
+
+static void fields_of(Fields& fields, Like<LengthRowAddition> auto& row) {
+  fields.required("what", "The change, or \"as planned\".", row.what);
+  field_if_any(fields, "how", "The setting that makes it. Missing: the plan as it is.", row.how);
+  fields.required("verdict", "Whether all drawn GPUs come to the end.", row.verdict,
+                  DescribedNames{kVerdictTable, kVerdictSentences});
+  tight_field(fields, row.is_tight);
+  fields.required("reserved_peak_bytes", "The most that the allocator of any of them reserves.", row.reserved,
+                  kInBytes);
+  fields.required("allocated_peak_bytes", "The most in blocks.", row.allocated, kInBytes);
+  fields.required("flushes",
+                  "How often the allocator returns its cache in all steps, on the GPU where it does most often: "
+                  "num_alloc_retries of torch.cuda.memory_stats.",
+                  row.flushes, kNatural);
+  fields.required("flushes_per_100_steps", "The same in a hundred steps.", row.flushes_per_100);
+  fields.optional_if(row.num_out > 0, "gpus_out_of_memory", "The drawn GPUs that run out of memory. Missing: none.",
+                     row.num_out, kNatural);
+  fields.optional_if(row.num_out > 0, "first_out_of_memory_step", "The first step, from 1 on, in which one does.",
+                     row.first_out, kNatural);
+  fields.required("padding", "The share of padding in the tokens of all batches.", row.padding);
+}
+
+static void fields_of(Fields& fields, Like<LengthsAddition> auto& lengths) {
+  fields.required("verdict", "Whether the plan survives the drawn batches, and the longest one.", lengths.verdict,
+                  DescribedNames{kVerdictTable, kVerdictSentences});
+  tight_field(fields, lengths.is_tight);
+  fields.required("samples", "The lengths in the file.", lengths.samples, kNatural);
+  fields.optional_if(lengths.limit > 0, "limit", "Longer ones are cut to so many tokens. Missing: none are.",
+                     lengths.limit, kNatural);
+  fields.required("cut", "The number of them that are cut.", lengths.num_cut, kNatural);
+  fields.required("steps", "The steps that each drawn GPU runs.", lengths.steps, kNatural);
+  fields.required("seed", "The seed of the order of the samples.", lengths.seed, kNatural);
+  fields.required("micro_batch", "The rows of a batch.", lengths.batch, kNatural);
+  fields.required("accumulation", "The batches of a step.", lengths.accumulation, kNatural);
+  fields.required("drawn_gpus", "The GPUs whose batches were drawn.", lengths.drawn_gpus, kNatural);
+  fields.required("probability_out_of_memory",
+                  "The probability that some GPU of the job runs out of memory within the steps.", lengths.probability);
+  fields.required("sample_tokens", "The lengths of the file, after the cut.", lengths.sample_tokens, kAddedRow);
+  fields.required("batch_tokens", "The lengths of the padded batches.", lengths.batch_tokens, kAddedRow);
+  fields.required("reserved_bytes", "The highest reserved memory of each step.", lengths.reserved, kAddedRow);
+  fields.required("allocated_bytes", "The highest allocated memory of each step.", lengths.allocated, kAddedRow);
+  fields.required("longest", "The longest length that a batch can have.", lengths.longest, kNatural);
+  fields.required("reserved_at_longest_bytes", "Reserved memory without a limit, if every batch had it.",
+                  lengths.at_longest, kInBytes);
+  fields.required("longest_is_out_of_memory", "Whether such batches run out of memory.", lengths.longest_is_out);
+  fields.required("outside_bytes", "Device memory outside of the allocator.", lengths.outside, kInBytes);
+  fields.required("margin_bytes", "The safety margin on top of planned.", lengths.margin, kInBytes);
+  fields.required("planned", "The plan as it is, on all drawn GPUs.", lengths.planned, kAddedRow);
+  fields.required("changes",
+                  "The drawn GPU that needs most: as planned, then with one change each. Empty: not asked for.",
+                  lengths.changes, kAddedRow);
+}
+
 static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& additions) {
   field_if_any(fields, "steps", "The steps of fsdp-exec.", additions.steps, kAddedRow);
   field_if_any(fields, "evaluation", "The measurements of fsdp-exec on validation data.", additions.evaluation,
@@ -220,6 +279,9 @@ static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& addi
   field_if_any(fields, "runtimes",
                "The best plan of each of several frameworks, the best one first. Only in the answer of plan.",
                additions.runtimes, kAddedRow);
+  field_if_any(fields, "lengths",
+               "A run whose batches differ in length. Only in the answers of plan and simulate with --lengths.",
+               additions.lengths, JsonLayout::Lines);
   field_if_any(fields, "search", "The search that found the plan. Only in the answer of plan.", additions.search,
                JsonLayout::Lines);
   field_if_any(fields, "explain", "The explanation, in the answers of plan and explain.", additions.explain,

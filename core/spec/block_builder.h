@@ -126,6 +126,9 @@ class BlockBuilder {
   /// `available`: the values of the model that the block may take as inputs, by name.
   BlockBuilder(std::string kind, std::string class_name, std::vector<Value> available = {});
 
+  /// From here on, rows of the batch end in padding, or do not.
+  void pad_rows(bool are_padded) { pads_rows_ = are_padded; }
+  bool pads_rows() const { return pads_rows_; }
   /// From here on, adds PEFT's adapters to the linear layers that they target. `block_name` is the name of the calling
   /// module. REQUIRES: the options outlive the builder.
   void adapt(const LoraOptions& lora, std::string block_name);
@@ -363,6 +366,7 @@ class BlockBuilder {
   std::map<std::string, int, std::less<>> parameter_ids_;
   std::map<std::pair<int, std::string>, int> locals_;  // By module and variable: its current value.
   int current_ = 0;
+  bool pads_rows_ = false;
   const LoraOptions* lora_ = nullptr;
   PackedAttention packed_ = PackedAttention::None;
   std::vector<std::int64_t> documents_;

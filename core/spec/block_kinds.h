@@ -65,4 +65,7 @@ std::vector<BlockKind> encoder_decoder_blocks();  ///< T5, Whisper.
 std::vector<BlockKind> qwen3_tts_blocks();
 std::vector<BlockKind> vit_blocks();
 
+/// Kinds that make a mask of padding (BlockBuilder::pads_rows) for the layers after them.
+inline constexpr std::string_view kPaddingMaskKinds[] = {"rotary_table", "gpt2_embeddings"};
+
 }  // namespace fsdp

@@ -96,9 +96,10 @@ void add_masks(BlockBuilder& b, const BlockOptions& options, BlockValue hidden) 
     if (window > 0) b.output("window_mask", b.filled(shape, {}, {.length = window, .fill = ConstantFill::WindowMask}));
     return;
   }
-  if (window == 0 || seq < window || b.is_packed()) return;
+  if (window == 0 || (seq < window && !b.pads_rows()) || b.is_packed()) return;
+  const std::int64_t rows = b.pads_rows() ? b.size(hidden, 0) : 1;
   b.output("window_mask",
-           b.filled({1, 1, seq, seq}, Dtype::Bool, {.length = window, .fill = ConstantFill::WindowMask}));
+           b.filled({rows, 1, seq, seq}, Dtype::Bool, {.length = window, .fill = ConstantFill::WindowMask}));
 }
 
 }  // namespace
@@ -108,6 +109,12 @@ void document_mask(BlockBuilder& b, std::int64_t seq) {
   if (documents.empty()) return;
   b.output(kDocumentMask, b.filled({1, 1, seq, seq}, Dtype::Bool,
                                    {.documents = std::move(documents), .fill = ConstantFill::DocumentMask}));
+}
+
+void padding_mask(BlockBuilder& b, std::int64_t rows, std::int64_t seq) {
+  if (!b.pads_rows()) return;
+  b.output(std::string(kPaddingMask),
+           b.filled({rows, 1, seq, seq}, Dtype::Bool, {.length = seq, .fill = ConstantFill::WindowMask}));
 }
 
 namespace {
@@ -125,7 +132,9 @@ void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   const bool is_local = options.flag("local");
   b.output(is_local ? "cos_local" : "cos", table.cos);
   b.output(is_local ? "sin_local" : "sin", table.sin);
-  if (!is_local) document_mask(b, b.size(hidden, 1));
+  const std::int64_t seq = b.size(hidden, 1);
+  if (!is_local) document_mask(b, seq);
+  if (!is_local) padding_mask(b, b.size(hidden, 0), seq);
   add_masks(b, options, hidden);
 }
 

@@ -26,6 +26,10 @@ BlockValue attention_mask(BlockBuilder& b) {
   return b.optional_input("attention_mask").value_or(BlockValue{});
 }
 
+std::optional<BlockValue> padding_mask_of(BlockBuilder& b) {
+  return b.pads_rows() ? b.optional_input(kPaddingMask) : std::nullopt;
+}
+
 BlockValue split_heads(BlockBuilder& b, BlockValue x, std::int64_t heads) {
   const std::int64_t width = b.size(x, -1);
   if (heads < 1 || width % heads != 0) {
@@ -113,12 +117,14 @@ NormOptions decoder_norm(BlockBuilder& b, const BlockOptions& options, std::stri
           .eps = norm_eps(b, options)};
 }
 
-/// The model's own mask, or that of a window. Capped scores are written out, with a mask of their own.
+/// The model's own mask, or that of a window or of padding. Capped scores are written out, with a mask of their own.
 static BlockValue mask_of(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue given = attention_mask(b);
+  if (given.id >= 0) return given;
   const bool has_window = options.integer("sliding_window") > 0 && !options.has("attention_softcap");
-  if (given.id < 0 && options.flag("sinks")) return b.input(has_window ? "window_mask" : "causal_mask");
-  return given.id < 0 && has_window ? b.optional_input("window_mask").value_or(given) : given;
+  if (options.flag("sinks")) return b.input(has_window ? "window_mask" : "causal_mask");
+  if (options.has("attention_softcap")) return given;
+  return (has_window ? b.optional_input("window_mask") : padding_mask_of(b)).value_or(given);
 }
 
 BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
@@ -296,6 +302,7 @@ void gpt2_embeddings(BlockBuilder& b, const BlockOptions& options) {
   const auto given = b.optional_input(kPositionIds);
   const BlockValue ids_of_positions = given ? *given : b.positions({1, seq});
   document_mask(b, seq);
+  padding_mask(b, b.size(ids, 0), seq);
   const BlockValue positions = b.embedding("wpe", ids_of_positions, options.integer("max_positions"), width);
   b.named_output("position_embeds", positions);
   b.output("hidden", b.dropout("drop", b.add(tokens, positions), options.number("dropout")));
@@ -319,7 +326,7 @@ void gpt2_layer(BlockBuilder& b, const BlockOptions& options) {
     b.local("value_states", qkv[2]);
     const BlockValue mixed =
         b.attention(split_heads(b, qkv[0], heads), split_heads(b, qkv[1], heads), split_heads(b, qkv[2], heads),
-                    {.dropout = attention_dropout, .bias = attention_mask(b)});
+                    {.dropout = attention_dropout, .bias = padding_mask_of(b).value_or(attention_mask(b))});
     attention = b.dropout("resid_dropout", b.linear("c_proj", mixed, width, conv1d), dropout);
   }
   b.local("attn_output", attention);

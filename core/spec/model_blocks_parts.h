@@ -2,7 +2,10 @@
 
 // Parts that several kinds of blocks share. Only core/spec/model_blocks_*.cpp include this.
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/spec/block_kinds.h"
 
@@ -49,6 +52,15 @@ BlockValue attention_mask(BlockBuilder& b);
 
 /// Makes the mask of a packed row's documents as an output, if attention takes one.
 void document_mask(BlockBuilder& b, std::int64_t seq);
+
+/// The name of a mask of padding among the model's values.
+inline constexpr std::string_view kPaddingMask = "padding_mask";
+
+/// Outputs a mask of booleans [rows, 1, seq, seq] if the rows are padded. Source: transformers 5.24.0, masking_utils.py
+/// (sdpa_mask): it is made once per forward, and only if a row has padding.
+void padding_mask(BlockBuilder& b, std::int64_t rows, std::int64_t seq);
+/// The same as an input of attention. `nullopt` if the rows are not padded.
+std::optional<BlockValue> padding_mask_of(BlockBuilder& b);
 
 /// Splits [batch, seq, heads * dim] into [batch, seq, heads, dim]. Error: it does not divide.
 BlockValue split_heads(BlockBuilder& b, BlockValue x, std::int64_t heads);

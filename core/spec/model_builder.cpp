@@ -180,6 +180,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
     class_name = entry.kind->class_name(options);
   }
   BlockBuilder builder(entry.kind == nullptr ? "ops" : std::string(entry.kind->name), class_name, available_to(module));
+  builder.pad_rows(workload_.padding_mask);
   // The number of a repetition is no part of a target.
   if (workload_.lora) builder.adapt(*workload_.lora, module.repeated ? module.name + "0" : module.name);
   if (row_) builder.pack(row_->attention, row_->documents);
@@ -572,24 +573,6 @@ Result<Model> Builder::run() {
 }
 
 }  // namespace
-
-void apply_implementations(const Implementations& use, Workload& workload) {
-  workload.loss_after_root = use.loss_after_root;
-  workload.float_logits = use.float_logits;
-  workload.loss_takes_head = loss_row(use.loss).takes_head;
-  workload.loss_calls_head = loss_row(use.loss).calls_head;
-}
-
-Workload workload_of(const Plan& plan) {
-  Workload workload{.recipe = plan.recipe,
-                    .dimensions = plan.dimensions,
-                    .trainable = plan.trainable,
-                    .frozen = plan.frozen,
-                    .lora = plan.lora,
-                    .packing = plan.packing};
-  apply_implementations(plan.runtime.implementations, workload);
-  return workload;
-}
 
 Result<Model> build_model(const ModelSpec& spec, const Workload& workload) {
   if (spec.captured != nullptr) return captured_point(spec, workload);

@@ -207,12 +207,16 @@ struct Workload {
   std::vector<std::string> frozen = {};     ///< Patterns; freezes all matches, whatever else applies.
   std::optional<LoraOptions> lora = {};  ///< Adapters on linear layers; everything else is frozen before the patterns.
   std::optional<Packing> packing = {};   ///< A micro-batch is one row of several documents.
+  bool padding_mask = false;             ///< `Implementations::padding_mask`, if the model's blocks can make one.
   bool loss_after_root = false;  ///< `Implementations::loss_after_root`, if the last entry is the loss alone, and
   bool float_logits = false;     ///< `Implementations::float_logits`, if there is such an entry.
   /// `LossRow::takes_head`: the head and the loss become one op, if the model ends with a head and such an entry.
   bool loss_takes_head = false;
   bool loss_calls_head = false;  ///< `LossRow::calls_head`: that op runs after the root's forward.
 };
+
+/// Whether the model's blocks make a mask of padding (`Workload::padding_mask`). Others are built without.
+bool makes_padding_mask(const ModelSpec& spec);
 
 /// The workload of a plan.
 Workload workload_of(const Plan& plan);

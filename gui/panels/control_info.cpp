@@ -300,6 +300,10 @@ std::vector<ControlInfo> runtime_controls() {
        [](const Snapshot& s) { return s.report.plan.runtime.flavor; }},
       {PlanChoice::LossName, "Loss", kRuntime, ControlKind::Choice,
        [](const Snapshot& s) { return to_text(s.report.plan.runtime.implementations.loss); }},
+      {PlanChoice::PaddingMask, "Mask of padding", kRuntime, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string {
+         return s.report.plan.runtime.implementations.padding_mask ? "yes" : "no";
+       }},
       {PlanChoice::AllocConf,
        "Allocator",
        kRuntime,

@@ -426,6 +426,14 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   // The user's choices override those of the recipe.
   apply_work_choices(choices, resolved.space.base, errors);
   apply_implementations(resolved.space.base.runtime.implementations, resolved.workload);
+  if (spec && choices.padding_mask.value_or(false) && !makes_padding_mask(resolved.spec)) {
+    fail(errors, PlanChoice::PaddingMask,
+         fmt::format("{} makes no mask of padding that is predicted.", resolved.spec.name),
+         "Leave it out, or capture the script that trains it.");
+  }
+  if (choices.padding_mask.value_or(false) && resolved.workload.packing) {
+    fail(errors, PlanChoice::PaddingMask, "A packed row has no padding.", "Give one of --packing and --padding-mask.");
+  }
   fix_space(choices, resolved.space, errors);
   if (has_unread_machines(request)) {
     append(errors, check_machines(choices, library));
@@ -536,6 +544,7 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
     if (!version) fail(errors, PlanChoice::Torch, version.error()[0].what, version.error()[0].hint);
   }
   if (choices.loss) set_loss(plan, *choices.loss);
+  if (choices.padding_mask) plan.runtime.implementations.padding_mask = *choices.padding_mask;
   if (choices.allocator_settings) {
     const auto parsed = simulator::parse_allocator_settings(*choices.allocator_settings);
     if (!parsed) append(errors, parsed.error());

@@ -204,6 +204,10 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      TextsOf<kLosses>::kValues,
      "Loss of a language model; all but pytorch and flash_attn make the logits a part at a time",
      {.former = "--cross-entropy"}},
+    {PlanChoice::PaddingMask, &PlanChoices::padding_mask, "--padding-mask", "yes|no", "yes|no",
+     "Rows of a batch end in padding, of which transformers makes a mask for PyTorch's attention (default: no; yes "
+     "with "
+     "--lengths)"},
     {PlanChoice::AllocConf,
      &PlanChoices::allocator_settings,
      "--alloc-conf",

@@ -87,6 +87,7 @@ enum class PlanChoice : std::uint8_t {
   Initialization,
   Flavor,
   LossName,
+  PaddingMask,
   AllocConf,
   Torch,
   // The plan.
@@ -180,6 +181,7 @@ struct PlanChoices {
   std::optional<fsdp::Initialization> initialization = {};
   std::optional<std::string> flavor = {};  ///< The model code that runs: core/plan/runtime.h has the names.
   std::optional<Loss> loss = {};
+  std::optional<bool> padding_mask = {};  ///< Whether rows end in padding, of which the model makes a mask.
   std::optional<std::string> allocator_settings = {};  ///< PYTORCH_ALLOC_CONF.
   std::optional<std::string> torch = {};               ///< Release of PyTorch: core/plan/torch_version.h has them.
 

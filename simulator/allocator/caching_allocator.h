@@ -178,6 +178,7 @@ class CachingAllocator {
   Bytes reserved_bytes() const { return Bytes(reserved_bytes_.current); }
   Bytes peak_allocated_bytes() const { return Bytes(allocated_bytes_.peak); }
   Bytes peak_reserved_bytes() const { return Bytes(reserved_bytes_.peak); }
+  std::int64_t num_alloc_retries() const { return num_alloc_retries_; }
   /// Memory of the device that the allocator holds, in the driver's units of 2 MiB.
   Bytes device_used_bytes() const { return Bytes(device_used_); }
 

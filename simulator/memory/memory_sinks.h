@@ -321,21 +321,30 @@ struct MemoryEvent {
 /// Records everything.
 class TraceSink {
  public:
+  /// As after construction, but keeps its memory for the next walk.
+  void reset() {
+    events_.clear();
+    marks_.clear();
+    cache_returns_.clear();
+  }
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
     events_.push_back({id, bytes, stream, category});
   }
   void free(int id) { events_.push_back({id, -1, MemoryStream::Compute, MemoryCategory::Temp}); }
   void mark() { marks_.push_back(events_.size()); }
   void collective() {}
-  void empty_cache() {}
+  void empty_cache() { cache_returns_.push_back(events_.size()); }
 
   const std::vector<MemoryEvent>& events() const { return events_; }
   /// Number of events before each action.
   const std::vector<std::size_t>& marks() const { return marks_; }
+  /// Number of events before each time that the program returned its cache.
+  const std::vector<std::size_t>& cache_returns() const { return cache_returns_; }
 
  private:
   std::vector<MemoryEvent> events_;
   std::vector<std::size_t> marks_;
+  std::vector<std::size_t> cache_returns_;
 };
 
 }  // namespace fsdp::simulator

@@ -129,6 +129,9 @@ class PoolSink {
   Bytes peak_reserved() const { return Bytes(std::max(most_, reserved_)); }
   Bytes peak_allocated() const { return Bytes(most_allocated_); }
   Bytes peak_live() const { return Bytes(most_live_); }
+  /// Now.
+  Bytes reserved() const { return Bytes(reserved_); }
+  Bytes allocated() const { return Bytes(allocated_); }
   /// Requests of all walks so far: a measure of their cost.
   std::int64_t num_requests() const { return num_requests_; }
   void reset_peak() {

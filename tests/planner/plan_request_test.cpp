@@ -67,6 +67,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Initialization, {"cpu"}},
     {PlanChoice::Flavor, {"torchtitan"}},
     {PlanChoice::LossName, {"liger"}},
+    {PlanChoice::PaddingMask, {"yes"}},
     {PlanChoice::AllocConf, {"expandable_segments:True"}},
     {PlanChoice::Torch, {"2.13"}},
     {PlanChoice::Runtime, {"ddp"}},

@@ -86,6 +86,7 @@ Runtime any_runtime() {
                              .float_logits = *rc::gen::arbitrary<bool>(),
                              .loss_after_root = *rc::gen::arbitrary<bool>(),
                              .use_cache = *rc::gen::arbitrary<bool>(),
+                             .padding_mask = *rc::gen::arbitrary<bool>(),
                              .prefer_cudnn_attention = *rc::gen::arbitrary<bool>(),
                              .cudnn_allow_tf32 = *rc::gen::arbitrary<bool>(),
                              .matmul_allow_tf32 = *rc::gen::arbitrary<bool>()};
