@@ -242,6 +242,7 @@ void write_rotary(JsonWriter& json, const Decoder& model, const Rotary& rotary) 
   json.member("rope_theta", rotary.theta);
   if (model.wide_rotary) json.member("wide", true);
   if (model.is_gpt_oss) json.member("by_halves", true);
+  if (model.is_version5 && !model.is_gpt_oss) json.member("elementwise", true);
   if (model.complex_rotary) json.member("complex", true);
   if (rotary.scaling.empty()) return;
   json.member("rope_scaling", rotary.scaling);
@@ -379,7 +380,14 @@ void write_layers(HfSpecText& spec, const Decoder& model) {
 
 }  // namespace
 
-std::string spec_of_decoder(const Decoder& model, Target& target) {
+bool is_version5(const Target& target) {
+  const std::string& version = target.transformers_version;
+  return !version.empty() && version.front() >= '5' && version.front() <= '9';
+}
+
+std::string spec_of_decoder(Decoder model, Target& target) {
+  // The mixtures that only transformers 5 builds as planned, and what it wrote itself.
+  model.is_version5 = model.is_gpt_oss || model.latent || !model.router.empty() || is_version5(target);
   HfSpecText spec(target.name, target.source, target.dtype, {{"batch", 1}, {"seq", usual_seq(model.positions)}});
   spec.inputs({{"input_ids", {"batch", "seq"}}, {"labels", {"batch", "seq"}}});
   spec.classes({{"", target.architecture}, {"model", model.family + "Model"}});

@@ -95,6 +95,7 @@ struct Decoder {
   double swiglu_alpha = 1, swiglu_limit = 1;
   std::optional<LatentHeads> latent = {};
   bool complex_rotary = false;   ///< DeepSeek-V2.
+  bool is_version5 = false;      ///< Tables as transformers 5 makes them. `spec_of_decoder` sets it.
   std::vector<bool> dense = {};  ///< For each layer: one MLP instead of experts.
 };
 
@@ -120,7 +121,10 @@ void slide_everywhere(std::optional<std::int64_t> window, Decoder& model);
 void read_experts(HfConfigReader& config, std::string_view count_key, std::int64_t experts, std::int64_t per_token,
                   Decoder& model);
 
+/// Whether transformers 5 or later wrote the file.
+bool is_version5(const Target& target);
+
 /// The model's spec.
-std::string spec_of_decoder(const Decoder& model, Target& target);
+std::string spec_of_decoder(Decoder model, Target& target);
 
 }  // namespace fsdp::hf_models

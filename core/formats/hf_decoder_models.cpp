@@ -117,7 +117,7 @@ std::string gemma2(HfConfigReader& config, Target& target) {
 /// transformers 5 stacks the experts; a file says which version wrote it.
 void read_stacks(Target& target, Decoder& model) {
   const std::string version = target.transformers_version;
-  model.stacked = !version.empty() && version.front() >= '5' && version.front() <= '9';
+  model.stacked = is_version5(target);
   if (model.stacked || version.empty()) return;
   target.notes.push_back(fmt::format(
       "{} was written by transformers {}: each expert is a module of its own. transformers 5 stacks the experts; write "

@@ -55,7 +55,7 @@ constexpr Defaults kGlm4MoeLite = {.family = "Glm4MoeLite",
 /// The only class that is planned has its experts stacked.
 void note_version(Target& target) {
   const std::string& version = target.transformers_version;
-  if (version.empty() || (version.front() >= '5' && version.front() <= '9')) return;
+  if (version.empty() || is_version5(target)) return;
   target.notes.push_back(fmt::format(
       "{} was written by transformers {}; the model is planned as transformers 5 builds it, with stacked experts.",
       kHfNote, version));

@@ -202,7 +202,7 @@ struct OpAttributes {
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
   bool wide_weight = false;        ///< RMSNorm multiplies by the weight in fp32, and casts last (OLMo 2).
   bool approximate = false;        ///< GELU by tanh.
-  bool written_out = false;        ///< GELU by tanh, call by call.
+  bool written_out = false;        ///< GELU by tanh, call by call; RotaryTable without a product.
   bool transposed_weight = false;  ///< Linear stores [in, out] (GPT-2's Conv1D).
   bool shift = false;              ///< Cross entropy over next tokens.
   std::int64_t padding_idx = -1;   ///< Embedding: a row without a gradient; -1 if none.

@@ -241,6 +241,7 @@ class BlockBuilder {
     bool wide = false;
     bool by_halves = false;
     bool complex = false;
+    bool elementwise = false;
   };
   CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies,
                       TableOptions options);

@@ -185,7 +185,8 @@ BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::in
                                         .rotary = frequencies,
                                         .by_halves = options.by_halves,
                                         .as_complex = options.complex,
-                                        .wide = options.wide},
+                                        .wide = options.wide,
+                                        .written_out = options.elementwise},
                          .names = {"cos", "sin"}});
   return {table[0], table[1]};
 }

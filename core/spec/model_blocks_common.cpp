@@ -126,9 +126,11 @@ void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   b.buffer("inv_freq", {head_dim / 2}, Dtype::Float32, false);
   const auto given = b.optional_input("position_ids");
   const BlockValue positions = given ? *given : b.positions({1, b.size(hidden, 1)});
-  const auto table = b.rotary_table(
-      positions, head_dim, frequencies_of(b, options),
-      {.wide = options.flag("wide"), .by_halves = options.flag("by_halves"), .complex = options.flag("complex")});
+  const auto table = b.rotary_table(positions, head_dim, frequencies_of(b, options),
+                                    {.wide = options.flag("wide"),
+                                     .by_halves = options.flag("by_halves"),
+                                     .complex = options.flag("complex"),
+                                     .elementwise = options.flag("elementwise")});
   const bool is_local = options.flag("local");
   b.output(is_local ? "cos_local" : "cos", table.cos);
   b.output(is_local ? "sin_local" : "sin", table.sin);
@@ -212,6 +214,8 @@ BlockKind rotary_table_kind() {
                 "Makes window_mask too if the sequence is as long: the mask of layers that look back so many "
                 "tokens. Defaults to no such layers."},
                {"by_halves", OptionType::Flag, false, "The tables are half as wide as a head (gpt-oss)."},
+               {"elementwise", OptionType::Flag, false,
+                "Angles are products of numbers, not of matrices (transformers 5)."},
                {"complex", OptionType::Flag, false, "The tables are one of complex numbers (DeepSeek-V2)."},
                {"numeric_masks", OptionType::Flag, false,
                 "Makes causal_mask, and window_mask for any sequence, of numbers and for each sample: for attention "

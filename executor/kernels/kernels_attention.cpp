@@ -169,9 +169,14 @@ Tensors rotary_table(const OpRun& run) {
     const at::Tensor sin = angles.sin() * factor;
     return {cos.to(run.context.activation), sin.to(run.context.activation)};
   }
-  const at::Tensor frequencies = inverse_frequencies(run).unsqueeze(-1).to(c10::kFloat).expand(sizes);
-  const at::Tensor rows = positions.unsqueeze(-2).to(c10::kFloat);
-  const at::Tensor angles = at::matmul(frequencies, rows).transpose(-2, -1);
+  at::Tensor angles;
+  if (run.attributes().written_out) {
+    angles = positions.unsqueeze(-1).to(c10::kFloat) * inverse_frequencies(run).to(c10::kFloat);
+  } else {
+    const at::Tensor frequencies = inverse_frequencies(run).unsqueeze(-1).to(c10::kFloat).expand(sizes);
+    const at::Tensor rows = positions.unsqueeze(-2).to(c10::kFloat);
+    angles = at::matmul(frequencies, rows).transpose(-2, -1);
+  }
   if (run.context.implementations.rotary == RotaryImplementation::Complex || run.attributes().as_complex) {
     // One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
     at::Tensor table = at::polar(at::ones_like(angles), angles);

@@ -32,9 +32,12 @@ def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Te
         factor = op.attributes["attention_factor"]
         cos, sin = angles.cos() * factor, angles.sin() * factor
         return cos.to(dtype=context.activation), sin.to(dtype=context.activation)
-    frequencies = _inverse_frequencies(op, context)[:, None].float().expand(*positions.shape[:-1], -1, 1)
-    rows = positions.unsqueeze(-2).float()
-    angles = (frequencies @ rows).transpose(-2, -1)
+    if op.attributes["written_out"]:
+        angles = positions[..., None].float() * _inverse_frequencies(op, context).float()
+    else:
+        frequencies = _inverse_frequencies(op, context)[:, None].float().expand(*positions.shape[:-1], -1, 1)
+        rows = positions.unsqueeze(-2).float()
+        angles = (frequencies @ rows).transpose(-2, -1)
     if context.implementations.rotary == "complex" or op.attributes["as_complex"]:
         # One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
         table = torch.polar(torch.ones_like(angles), angles)

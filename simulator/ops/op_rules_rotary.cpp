@@ -16,8 +16,8 @@ namespace fsdp::simulator {
 
 namespace {
 
-// freqs = inv_freq @ positions.float(), a batched product; emb = cat(freqs, freqs), then cos and sin in fp32, scaled,
-// cast. No gradients. The local variables live until the function returns.
+// freqs = inv_freq @ positions.float(), a batched product, or with transformers 5 an elementwise one; emb = cat(freqs,
+// freqs), then cos and sin in fp32, scaled, cast. No gradients. The local variables live until the function returns.
 void write_rotary_table(KernelWriter& w) {
   const std::int64_t elements = num_elements(w.output_shape(0));
   const auto plain = [&](int from, std::int64_t count, Dtype dtype, KernelKind kind = KernelKind::Elementwise) {
@@ -28,7 +28,7 @@ void write_rotary_table(KernelWriter& w) {
   int positions = w.input(0);
   if (w.slot(positions).dtype != Dtype::Float32) positions = plain(positions, w.elements(positions), Dtype::Float32);
   const bool by_halves = w.op().attributes.by_halves;
-  const KernelKind product = by_halves ? KernelKind::Elementwise : KernelKind::Gemm;
+  const KernelKind product = by_halves || w.op().attributes.written_out ? KernelKind::Elementwise : KernelKind::Gemm;
   const int freqs = plain(positions, by_halves ? elements : elements / 2, Dtype::Float32, product);
   if (w.context().implementations.rotary == RotaryImplementation::Complex || w.op().attributes.as_complex) {
     // polar(ones_like(freqs), freqs): complex numbers, as many bytes as cos and sin.

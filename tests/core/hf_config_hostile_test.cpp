@@ -148,6 +148,26 @@ TEST(HfConfig, UnknownArchitectureIsOneError) {
             "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
 }
 
+TEST(HfConfig, TowersAreNamedAndTheTextPartIsOffered) {
+  const auto error = [](const std::string& text) {
+    return read(R"({"model_type": "gemma3", "vision_config": {"model_type": "siglip_vision_model"}, "text_config": )" +
+                text + "}")
+        .error()
+        .front();
+  };
+  const std::string capture =
+      "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.";
+  const Error known = error(R"({"model_type": "gemma3_text"})");
+  EXPECT_EQ(known.what,
+            "This is the configuration of a gemma3, whose \"vision_config\" is a tower without blocks here.");
+  EXPECT_EQ(
+      known.hint,
+      "Its text part is a gemma3_text: write \"text_config\" into a config.json of its own to plan that alone, and "
+      "keep the memory of \"vision_config\" free with --reserve; for all of it, " +
+          capture);
+  EXPECT_EQ(error(R"({"model_type": "qwen9"})").hint, "To plan it, " + capture);
+}
+
 TEST(HfConfig, CodeOfTheModelIsNoted) {
   const auto notes = read(config("llama", R"("auto_map": {"AutoModel": "m.M"})"))->notes;
   ASSERT_EQ(notes.size(), 1u);
@@ -184,6 +204,37 @@ TEST(HfConfig, NameComesFromTheFolderOrTheHub) {
   EXPECT_EQ(name_at("config.json", R"("_name_or_path": "a/b/")"), "b");
   EXPECT_EQ(name_at("./config.json", ""), "LlamaForCausalLM");
   EXPECT_EQ(name_at("standard input", ""), "LlamaForCausalLM");
+}
+
+/// Whether the tables of rotary positions are made without a matrix product.
+bool has_elementwise_tables(const std::string& text) {
+  const Result<Model> model = build_model(read(text).value());
+  for (const Block& block : model->blocks) {
+    for (const Op& op : block.ops) {
+      if (op.kind == OpKind::RotaryTable) return op.attributes.written_out;
+    }
+  }
+  return false;
+}
+
+TEST(HfConfig, RotaryTablesFollowTheVersionThatWroteTheFile) {
+  const std::string sizes = R"("hidden_size": 64, "num_attention_heads": 4, "transformers_version": )";
+  EXPECT_FALSE(has_elementwise_tables(config("llama", sizes + R"("4.57.3")")));
+  EXPECT_TRUE(has_elementwise_tables(config("llama", sizes + R"("5.0.0")")));
+  EXPECT_TRUE(has_elementwise_tables(config("glm4_moe", sizes + R"("4.54.0", "num_key_value_heads": 4)")));
+}
+
+TEST(HfConfig, PublishedWeightsInFewBitsAreNoted) {
+  const std::string mxfp4 = R"("quantization_config": {"quant_method": "mxfp4"})";
+  const Result<ModelSpec> spec = read(config("gpt_oss", mxfp4));
+  ASSERT_TRUE(spec.has_value());
+  EXPECT_EQ(spec->dtype, Dtype::BFloat16);
+  ASSERT_EQ(spec->notes.size(), 1u);
+  EXPECT_EQ(
+      spec->notes[0],
+      "config.json has weights in mxfp4; the plan trains them in floating point, as from_pretrained loads them with "
+      "quantization_config=Mxfp4Config(dequantize=True).");
+  EXPECT_EQ(refused(config("llama", mxfp4)).size(), 1u);
 }
 
 TEST(HfConfig, OtherJsonFilesAreNotConfigurations) {

@@ -215,7 +215,8 @@ def folder_cases(version: int, names: list[str] | None = None) -> list[tuple[Cas
         if version not in folder.versions or (names and folder.name not in names):
             continue
         rows = [row + ".{0..%d}" % (folder.num_layers - 1) for row in folder.layers]
-        spec = {"architectures": [folder.model], **folder.keys}
+        wrote = {"transformers_version": "5.24.0"} if version == 5 else {}
+        spec = {"architectures": [folder.model], **wrote, **folder.keys}
         sizes = {key: value for key, value in folder.keys.items() if key not in ("model_type", "transformers_version")}
         for name, given in PLANS.items():
             plan, full, frozen = _plan(given, rows, folder.frozen)
