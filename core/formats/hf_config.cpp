@@ -85,10 +85,37 @@ std::string model_name(const std::string& path, const JsonValue& root, const std
   return given.empty() ? architecture : given;
 }
 
+/// A model with towers for images or sound beside a language model, which may be known; empty for others.
+std::string tower_of(const JsonValue& root) {
+  for (const std::string_view key : {"vision_config", "audio_config"}) {
+    const JsonValue* tower = root.find(key);
+    if (tower != nullptr && tower->type == JsonType::Object) return std::string(key);
+  }
+  return {};
+}
+
+/// The advice for such a model.
+std::string tower_hint(const JsonValue& root, const std::string& tower) {
+  const JsonValue* text = root.find("text_config");
+  const bool is_object = text != nullptr && text->type == JsonType::Object;
+  const std::string type = is_object ? text_of(text->find("model_type")) : std::string();
+  if (find_kind(type) == nullptr) return fmt::format("To plan it, {}", kCaptureInstead);
+  return fmt::format(
+      "Its text part is a {}: write \"text_config\" into a config.json of its own to plan that alone, and keep the "
+      "memory of "
+      "\"{}\" free with --reserve; for all of it, {}",
+      type, tower, kCaptureInstead);
+}
+
 /// One sentence about a model without blocks here.
 Error no_blocks(const JsonDocument& document, const std::string& architecture, const std::string& model_type) {
   std::string name = architecture.empty() ? model_type : architecture;
   if (!architecture.empty() && !model_type.empty()) name += fmt::format(" ({})", model_type);
+  if (const std::string tower = tower_of(document.root); !tower.empty()) {
+    return {document.where(document.root.find(tower)->offset),
+            fmt::format("This is the configuration of a {}, whose \"{}\" is a tower without blocks here.", name, tower),
+            tower_hint(document.root, tower)};
+  }
   std::string known;
   for (const std::string& each : hf_model_types()) known += (known.empty() ? "" : ", ") + each;
   return {document.name, fmt::format("This is the configuration of a {}, whose blocks are not built in.", name),
