@@ -54,7 +54,7 @@ class Launchers:
 
     @guarded("torchrun")
     def _torchrun(self, api: ModuleType) -> None:
-        def launch_agent(config: Any, entrypoint: Any, args: Sequence[Any]) -> Any:
+        def launch_agent(config: Any, entrypoint: Any, args: Sequence[Any], **_: Any) -> Any:  # 2.13: a server of its health.
             local = config.nproc_per_node
             self._begin(local * config.max_nodes, local)
             _remove_folder_of_logs(config)
