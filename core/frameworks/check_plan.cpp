@@ -190,10 +190,6 @@ void check_called_head(const Plan& plan, const Model& model, const Layout& layou
                       torch_version_of(plan.runtime).name, row.title, unit.name),
           "Plan for --torch 2.13 or later, or leave the head to the root.");
   }
-  const auto is_tied = [](const ShardedParameter& p) { return p.from_loss && p.from_backward; };
-  if (std::any_of(unit.parameters.begin(), unit.parameters.end(), is_tied)) {
-    wrong(where, fmt::format("A tied head in a unit is not predicted under {}.", row.title), "Leave it to the root.");
-  }
   if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
     wrong(where, fmt::format("{} shards the head's unit over all ranks.", row.title), "Write true or false.");
   }

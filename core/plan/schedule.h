@@ -97,7 +97,7 @@ struct Instruction {
   int bucket = -1;        ///< As `Layout::bucket` counts them, for ReduceBucket.
   int group = -1;         ///< In `Schedule::groups`, for ZeRO-3's instructions on parameters.
   int unit = -1;          ///< In `Layout::units`, for the instructions of a unit; for Free, the owner of the buffer.
-  int call = -1;          ///< In `Model::calls`, for Forward and Backward.
+  int call = -1;          ///< In `Model::calls`, for Forward and Backward; for Unshard the loss that gathers its unit.
   int op_begin = 0;       ///< In the block of the call.
   int op_end = 0;
   int rerun_op = -1;  ///< In a checkpointed block that the next Backward reruns: this comes before that op.

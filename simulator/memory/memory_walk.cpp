@@ -67,9 +67,12 @@ class MemoryWalk<Sink>::Impl {
         enters_forward_ = true;
         continue;
       }
-      sink_.mark();
-      if (begin < steps.size()) expect_gradients(steps, action_at(steps, begin));
-      run(steps, action);
+      if (in_.layout->loss.unit >= 0 && begins_loss(steps, action)) {
+        begin = run_loss(steps, action);
+      } else {
+        sink_.mark();
+        run(steps, action);
+      }
       if constexpr (requires { sink_.has_enough(); }) {
         if (sink_.has_enough()) return;
       }
@@ -79,7 +82,6 @@ class MemoryWalk<Sink>::Impl {
  private:
   void run(const std::vector<Instruction>& steps, const Action& action) {
     const Instruction& main = steps[action.main];
-    if (main.reduces_loss() && std::exchange(loss_is_reduced_, false)) return;
     enter(main);
     for (std::size_t i = action.begin; i < action.main; ++i) walk_->free(steps[i]);
     walk_->run(main);
@@ -87,14 +89,41 @@ class MemoryWalk<Sink>::Impl {
     for (std::size_t i = action.main + 1; i < action.end; ++i) walk_->free(steps[i]);
   }
 
-  // The loss runs on after its unit has reduced the gradients of its last part.
-  void expect_gradients(const std::vector<Instruction>& steps, const Action& next) {
-    if (!steps[next.main].reduces_loss()) return;
-    calls_.on_given([this, &steps, next] {
-      run(steps, next);
-      loss_is_reduced_ = true;
-      calls_.on_given({});
+  bool is_loss(const Instruction& step) const {
+    return step.kind == InstructionKind::Forward && step.call == in_.layout->loss.call;
+  }
+
+  bool gathers_loss(const Instruction& step) const {
+    const bool gathers = step.kind == InstructionKind::Unshard || step.kind == InstructionKind::WaitForUnshard;
+    return gathers && step.unit == in_.layout->loss.unit && step.phase == StepPhase::Forward;
+  }
+
+  // Whether the loss comes next, or the gather for it.
+  bool begins_loss(const std::vector<Instruction>& steps, Action action) const {
+    while (gathers_loss(steps[action.main])) action = action_at(steps, action.end);
+    return is_loss(steps[action.main]);
+  }
+
+  // What the unit of the loss does right before and after the loss happens inside it. Returns the end of that.
+  std::size_t run_loss(const std::vector<Instruction>& steps, Action action) {
+    std::vector<Action> gathers, reductions, reshards;
+    for (; gathers_loss(steps[action.main]); action = action_at(steps, action.end)) gathers.push_back(action);
+    const Action loss = action;
+    action = action_at(steps, action.end);
+    for (; steps[action.main].unit == in_.layout->loss.unit; action = action_at(steps, action.end)) {
+      (steps[action.main].reduces_loss() ? reductions : reshards).push_back(action);
+      if (!reshards.empty()) break;
+    }
+    calls_.on_unit_call([&](UnitCall call) {
+      for (const Action& each : call == UnitCall::Gather ? gathers : call == UnitCall::Reduce ? reductions : reshards) {
+        run(steps, each);
+      }
     });
+    for (std::size_t i = 0; i <= gathers.size(); ++i) sink_.mark();
+    run(steps, loss);
+    calls_.on_unit_call({});
+    for (std::size_t i = 0; i < reductions.size() + reshards.size(); ++i) sink_.mark();
+    return reshards.empty() ? loss.end : reshards.back().end;
   }
 
   // True if memory that other streams have used returns late.
@@ -158,8 +187,7 @@ class MemoryWalk<Sink>::Impl {
   std::unique_ptr<StepWalk<Sink>> walk_;
   std::array<const Schedule*, 2> next_steps_;  // Schedules of the next two steps; nullptr for the steady one.
   bool first_is_loaded_ = false;
-  bool loss_is_reduced_ = false;  // By the loss itself, before its instruction.
-  bool enters_forward_ = false;   // True if the instruction before loaded inputs.
+  bool enters_forward_ = false;  // True if the instruction before loaded inputs.
 };
 
 template <class Sink>

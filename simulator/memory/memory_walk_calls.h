@@ -42,8 +42,8 @@ class CallWalk {
 
   /// Called before each op of a call that may run again, and after all of them.
   void on_rerun(std::function<void(int call, int op)> act) { on_rerun_ = std::move(act); }
-  /// Called once a forward has made the gradients that their unit reduces at once.
-  void on_given(std::function<void()> act) { on_given_ = std::move(act); }
+  /// Called where a loss has the unit of the head do something.
+  void on_unit_call(std::function<void(UnitCall)> act) { on_unit_call_ = std::move(act); }
   /// Called with each model parameter that a recomputed call has saved and no longer needs.
   void on_released(std::function<void(int)> act) { on_released_ = std::move(act); }
 
@@ -433,8 +433,8 @@ class CallWalk {
       case TapeEvent::Kind::ReleaseParam:
         if (on_released_) on_released_(call.parameters[event.storage]);
         break;
-      case TapeEvent::Kind::GiveParamGrad:
-        if (on_given_) on_given_();
+      case TapeEvent::Kind::CallUnit:
+        if (on_unit_call_) on_unit_call_(static_cast<UnitCall>(event.storage));
         break;
       case TapeEvent::Kind::Workspace:
         workspace(event.storage % 2 == 1, is_backward_ || event.storage >= 2);
@@ -487,7 +487,7 @@ class CallWalk {
   UnitWalk<Sink>& units_;
   std::function<void(int call, int op)> on_rerun_;
   std::function<void(int)> on_released_;
-  std::function<void()> on_given_;
+  std::function<void(UnitCall)> on_unit_call_;
   RefCounts refs_;
   std::vector<int> storage_of_value_;  // [num values]
   ValueGradWalk<Sink> grads_;

@@ -53,15 +53,17 @@ class UnitWalk {
     const std::int64_t cast_size = from_host ? 0 : parts * cast_bytes(step.unit);
     const bool casts = cast_size > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
-    if (from_host) fetch(step.unit);
-    if (casts)
-      sink_.alloc(cast, cast_size, stream(MemoryStream::AllGatherCopyIn, step.unit), MemoryCategory::AllGather);
+    // Outside of a forward and a backward it is on the stream of its caller (FSDPCommContext.get_all_gather_streams).
+    const MemoryStream stream_of_gather =
+        step.call >= 0 ? MemoryStream::Compute : stream(MemoryStream::AllGatherCopyIn, step.unit);
+    if (from_host) fetch(step.unit, stream_of_gather);
+    if (casts) sink_.alloc(cast, cast_size, stream_of_gather, MemoryCategory::AllGather);
     sink_.alloc(in_.ids->of(gather_output(step.slot), step.unit),
-                in_.layout->mesh.dp_shard() * unit.gather_shard_bytes.count(),
-                stream(MemoryStream::AllGatherCopyIn, step.unit), MemoryCategory::AllGather);
+                in_.layout->mesh.dp_shard() * unit.gather_shard_bytes.count(), stream_of_gather,
+                MemoryCategory::AllGather);
     sink_.collective();
     if (casts) sink_.free(cast);
-    if (from_host) drop_fetched(step.unit);
+    if (from_host) drop_fetched(step.unit, stream_of_gather);
   }
 
   void wait(const Instruction& step) {
@@ -373,27 +375,26 @@ class UnitWalk {
   }
 
   // With offload each shard is copied from the host and cast by itself.
-  void fetch(int u) {
+  void fetch(int u, MemoryStream stream) {
     if constexpr (CountsSums<Sink>) {
-      return sink_.play(in_.sums->fetches[u], MemoryStream::AllGatherCopyIn);
+      return sink_.play(in_.sums->fetches[u], stream);
     }
     const ShardedUnit& unit = in_.layout->units[u];
     for (const ShardedParameter& p : unit.parameters) {
       const int copy = in_.ids->of(ParameterTensor::HostCopy, p.parameter);
-      sink_.alloc(copy, p.shard_elements * size_of(in_.layout->parameter_dtype[p.parameter]).count(),
-                  MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+      sink_.alloc(copy, p.shard_elements * size_of(in_.layout->parameter_dtype[p.parameter]).count(), stream,
+                  MemoryCategory::AllGather);
       if (!is_cast(unit, p.parameter)) continue;
       sink_.alloc(in_.ids->of(ParameterTensor::CastShard, p.parameter),
-                  p.shard_elements * size_of(unit.param_dtype).count(), MemoryStream::AllGatherCopyIn,
-                  MemoryCategory::AllGather);
+                  p.shard_elements * size_of(unit.param_dtype).count(), stream, MemoryCategory::AllGather);
       sink_.free(copy);
     }
   }
 
-  void drop_fetched(int u) {
+  void drop_fetched(int u, MemoryStream stream) {
     if constexpr (CountsSums<Sink>) {
       const TapeRun& fetch = in_.sums->fetches[u];
-      return sink_.free_all({.small = fetch.small, .large = fetch.large}, MemoryStream::AllGatherCopyIn);
+      return sink_.free_all({.small = fetch.small, .large = fetch.large}, stream);
     }
     const ShardedUnit& unit = in_.layout->units[u];
     for (const ShardedParameter& p : unit.parameters) {

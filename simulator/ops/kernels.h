@@ -125,6 +125,9 @@ enum class KernelKind : std::uint8_t {
   Read,       ///< The cast or gather of a parameter: memory bandwidth, beside the collective.
 };
 
+/// What a loss has the unit of the head do while it runs (`Layout::loss`).
+enum class UnitCall : std::uint8_t { None, Gather, Reduce, Reshard };
+
 /// One ATen call.
 /// Sizes of a product of matrices [m, k] x [k, n], `batches` of them.
 struct ProductSizes {
@@ -147,9 +150,9 @@ struct Kernel {
   std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
   std::vector<int> outputs;         ///< Slots, in order of allocation.
   std::vector<SavedSlot> saved;
-  bool saves_when_done = false;  ///< A Python Function, which saves after its forward has run.
-  /// Slot of a parameter whose gradient the forward has made in the first input, which ends with this call; its unit
-  int gives_gradient_of = -1;               ///< reduces it at once. -1: none.
+  bool saves_when_done = false;         ///< A Python Function, which saves after its forward has run.
+  UnitCall unit_call = UnitCall::None;  ///< After the call: the loss has the head's unit do something.
+  int gradient_of = -1;  ///< Slot of a parameter whose gradient the outputs are, or for UnitCall::Reduce have become.
   bool is_on_backward_thread = false;       ///< The forward runs a backward, and this call is in it.
   std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.

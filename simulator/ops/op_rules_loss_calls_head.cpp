@@ -57,6 +57,7 @@ class LossInParts {
     fill({buffer});
     int total = w_.make(1, Dtype::Float32);
     fill({total});
+    call_unit(UnitCall::Gather);
     int logits = -1;
     for (std::int64_t part = 0; part < parts_; ++part) {
       logits = forward(part, logits);
@@ -143,12 +144,14 @@ class LossInParts {
                             {reads(of_logits), reads(part_of(hidden_parts_, hidden_, part))}, {of_weight});
     first.runs_for = weight_;
     first.is_on_backward_thread = true;
+    if (gradient_ < 0 && w_.context().head_reduces_in == dtype_) first.gradient_of = weight_;
     const int of_part = w_.make(rows_ * width_, dtype_, false);
     product({1, rows_, width_, classes_}, {reads(of_logits), reads(weight_)}, {of_part}).is_on_backward_thread = true;
     keep_gradient(of_weight);
     if (part + 1 == parts_ && w_.context().head_reduces_in) {
       Kernel& given = w_.add(KernelKind::View, {reads(gradient_), reads(of_part), reads(logits), reads(buffer)}, {});
-      given.runs_for = given.gives_gradient_of = weight_;
+      given.unit_call = UnitCall::Reduce;
+      given.runs_for = given.gradient_of = weight_;
     }
     w_.add(KernelKind::View, {reads(seed)}, {});  // backward() returns.
     put_into(buffer, of_part);
@@ -164,7 +167,8 @@ class LossInParts {
     gradient_ = made;
     if (kept == dtype_) return;
     gradient_ = w_.make(classes_ * width_, kept, false);
-    w_.add(KernelKind::Elementwise, {reads(made)}, {gradient_}).runs_for = weight_;
+    Kernel& cast = w_.add(KernelKind::Elementwise, {reads(made)}, {gradient_});
+    cast.runs_for = cast.gradient_of = weight_;
   }
 
   void put_into(int buffer, int of_part) {
@@ -172,8 +176,13 @@ class LossInParts {
     if (dtype_ != Dtype::Float32) copy.forward_temps = {4 * rows_ * width_};
   }
 
+  void call_unit(UnitCall call) {
+    if (w_.context().head_reduces_in) w_.add(KernelKind::View, {}, {}).unit_call = call;
+  }
+
   // The gradient in the dtype of the hidden states, and the node that hands it on.
   void finish(int buffer, int total, int logits, int count) {
+    call_unit(UnitCall::Reshard);
     int of_hidden = buffer;
     if (dtype_ != Dtype::Float32) {
       of_hidden = w_.make(tokens_ * width_, dtype_, false);

@@ -41,7 +41,7 @@ struct TapeEvent {
     Carry,           ///< `storage`, or that of the HoldOwn before this, lives into the next micro-batch, with `bytes`.
     DropCarried,     ///< Frees the `storage`th carried one.
     ReleaseParam,    ///< The recomputation no longer needs block parameter `storage`, which it had saved.
-    GiveParamGrad,   ///< The forward has made the whole gradient of block parameter `storage`: its unit reduces it.
+    CallUnit,        ///< The loss has the head's unit do the UnitCall `storage`.
     Workspace,       ///< cuBLAS requests its workspace; with `storage` 1 cuBLASLt its own. With 2 and 3 on autograd's
                      ///< thread.
   };

@@ -298,9 +298,16 @@ TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelI
                       strides_as(kernel.order.output, grad_out.strides, kernel.order.input).has_value();
     return fits ? same : copied(same, program_.slots[input.slot].bytes(), kernel.op);
   }
-  // The saved tensor becomes the gradient: it goes, and its size comes again.
-  if (input.grad == GradRule::Kept) free(storage_of(input.kept));
   const std::int64_t bytes = program_.slots[input.slot].bytes();
+  if (input.grad == GradRule::Kept && !is_parameter(input.slot)) {
+    // The saved tensor becomes the gradient.
+    const int kept = storage_of(input.kept);
+    alive_[kept] = false;
+    grads_.push_back({.refs = 1, .tape_storage = name_[kept], .block_output = -1, .parameter = -1, .bytes = bytes});
+    return {static_cast<int>(grads_.size()) - 1, false, std::move(strides)};
+  }
+  // That of a parameter goes, and its size comes again.
+  if (input.grad == GradRule::Kept) free(storage_of(input.kept));
   GradStorage grad{.refs = 1, .tape_storage = -1, .block_output = -1, .parameter = -1, .bytes = bytes};
   if (is_parameter(input.slot)) {
     grad.parameter = program_.storages[storage_of(input.slot)].index;

@@ -14,6 +14,11 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
       for (std::size_t o = first; o < last; ++o) {
         const int storage = storage_of(kernel.outputs[o]);
         if (alive_[storage] || program_.storages[storage].kind != Storage::Kind::Inside) continue;
+        if (kernel.gradient_of >= 0) {
+          events_->push_back({Kind::AllocParamGrad, false, MemoryCategory::UnshardedGrad,
+                              parameter_of(kernel.gradient_of), program_.storages[storage].bytes});
+          continue;
+        }
         alive_[storage] = true;
         const bool is_copy = program_.storages[storage].is_parameter;
         allocate(storage, is_copy ? MemoryCategory::UnshardedParam : MemoryCategory::Activation);
@@ -34,16 +39,12 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
   for (const KernelInput& input : kernel.inputs) drop_if_dead(storage_of(input.slot));
   for (const int slot : kernel.holds) drop_if_dead(storage_of(slot));
   for (const int slot : kernel.outputs) drop_if_dead(storage_of(slot));
-  if (kernel.gives_gradient_of >= 0 && flow_.requires_grad[kernel.gives_gradient_of]) give_gradient(kernel);
+  if (kernel.unit_call != UnitCall::None && flow_.runs(kernel)) call_unit(kernel);
 }
 
-// The tensor becomes the gradient: it goes, and its size comes again.
-void TapeRecorder::give_gradient(const Kernel& kernel) {
-  const int parameter = program_.storages[storage_of(kernel.gives_gradient_of)].index;
-  const std::int64_t bytes = program_.slots[kernel.inputs.front().slot].bytes();
-  events_->push_back({Kind::AllocParamGrad, false, MemoryCategory::UnshardedGrad, parameter, bytes});
-  emit(Kind::AddParamGrad, parameter);
-  emit(Kind::GiveParamGrad, parameter);
+void TapeRecorder::call_unit(const Kernel& kernel) {
+  if (kernel.unit_call == UnitCall::Reduce) emit(Kind::AddParamGrad, parameter_of(kernel.gradient_of));
+  emit(Kind::CallUnit, static_cast<int>(kernel.unit_call));
 }
 
 void TapeRecorder::run_all_ops() {

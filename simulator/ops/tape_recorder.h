@@ -45,6 +45,8 @@ class TapeRecorder {
 
   // References (tape.cpp).
   int storage_of(int slot) const { return program_.slots[slot].storage; }
+  /// That of a parameter's slot.
+  int parameter_of(int slot) const { return program_.storages[storage_of(slot)].index; }
   /// True for the parameter itself, but not for a view of it.
   bool is_parameter(int slot) const {
     const Storage& storage = program_.storages[storage_of(slot)];
@@ -88,7 +90,7 @@ class TapeRecorder {
   void checkpointed_forward();
   void recompute();
   void run_forward(std::size_t kernel, bool exists_already);
-  void give_gradient(const Kernel& kernel);
+  void call_unit(const Kernel& kernel);
   void run_all_ops();
   void end_of_forward();
   std::int64_t kept_inside() const;

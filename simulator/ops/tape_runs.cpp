@@ -38,7 +38,7 @@ bool names_own_storage(Kind kind) {
     case Kind::HoldInput:
     case Kind::DropCarried:
     case Kind::ReleaseParam:
-    case Kind::GiveParamGrad:
+    case Kind::CallUnit:
     case Kind::Workspace:
       return false;
   }

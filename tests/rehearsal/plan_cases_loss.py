@@ -66,6 +66,7 @@ TITAN = {"loss": "torchtitan_chunked", "upcast_logits": False}
 # torchtitan divides no gradients, casts no inputs, and wraps norm and head as one unit. It is left from PyTorch 2.13 on.
 _FIRST, _BLOCKS = {"modules": ["model.embed_tokens"]}, {"modules": ["model.layers.{0..1}"], "modules_per_unit": 1}
 _LAST = {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}
+_TIED = {"modules": ["model.embed_tokens", "model.norm", "lm_head"], "reshard_after_forward": False}
 _ROOT = {"modules": [""]}
 
 
@@ -87,29 +88,32 @@ LOSS_TITAN_CASES = [
          frozen=["lm_head.*", "model.embed_tokens.*"]),
 ]
 
-# PyTorch 2.13 and later.
+# PyTorch 2.13 and later. Requested bytes are equal; the allocator cuts a few blocks elsewhere.
 LOSS_TITAN_UNIT_CASES = [
     Case("titan_mixed", "llama3_1_8b", 8, _titan(MIXED, CLIP), {"batch": 1, "seq": 2048}, layers=2,
-         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT], allocated=2e-4),
     Case("titan_batch", "qwen3_8b", 16, _titan(MIXED, PLAIN_SGD, chunks=16), {"batch": 4, "seq": 512}, layers=2, rank=15,
          units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
     Case("titan_bf16", "llama3_1_8b", 4, _titan(BF16, PLAIN_SGD), {"batch": 2, "seq": 1024}, layers=2,
          units=[_FIRST, _BLOCKS, {**_LAST, "reshard_after_forward": True}, _ROOT]),
+    Case("titan_tied", "qwen3_0_6b", 4, _titan(MIXED, CLIP), {"batch": 1, "seq": 1024}, layers=2, units=[_BLOCKS, _TIED, _ROOT]),
+    Case("titan_tied_twice", "llama3_2_1b", 4, _titan(MIXED, TWICE), {"batch": 2, "seq": 512}, layers=2,
+         units=[_BLOCKS, _TIED, _ROOT]),
     Case("titan_hybrid", "qwen3_8b", 4, _titan(MIXED, TWICE, CLIP), {"batch": 1, "seq": 1024}, layers=2, replicate=2, rank=5,
-         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT], allocated=1e-4),
     Case("titan_alone", "llama3_1_8b", 1, _titan(MIXED, PLAIN_SGD), {"batch": 1, "seq": 1024}, layers=2,
          units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
     Case("titan_checkpointed", "llama3_1_8b", 8,
          _titan(MIXED, {"activation_checkpointing": checkpointed("full", layers=2, early_stop=False)}), {"batch": 1, "seq": 4096},
-         layers=2, units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+         layers=2, units=[_FIRST, _BLOCKS, _LAST, _ROOT], allocated=1e-4, reserved=0.022),
     Case("titan_frozen_norm", "qwen3_8b", 2, _titan(BF16, PLAIN_SGD), {"batch": 1, "seq": 1024}, layers=2,
-         frozen=["model.norm.*"], units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+         frozen=["model.norm.*"], units=[_FIRST, _BLOCKS, _LAST, _ROOT], allocated=2e-4),
     Case("titan_kept", "qwen3_8b", 8, _titan(MIXED), {"batch": 1, "seq": 1024}, layers=2,
          units=[{**_FIRST, "reshard_after_forward": False}, {**_BLOCKS, "reshard_after_forward": False}, _LAST, _ROOT]),
     Case("titan_offload", "llama3_1_8b", 4, _titan(MIXED, {"cpu_offload": True}), {"batch": 1, "seq": 1024}, layers=2,
          units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
     Case("titan_buffers", "llama3_1_8b", 4, _titan(MIXED, {"reduce_scatter_buffers": 2}), {"batch": 1, "seq": 1024}, layers=2,
-         units=[_FIRST, _BLOCKS, _LAST, _ROOT]),
+         units=[_FIRST, _BLOCKS, _LAST, _ROOT], allocated=2e-4),
     # Liger's loss leaves accelerate's unit to the root, too.
     Case("titan_liger_left_by_root", "qwen3_8b", 4, _plan("liger", MIXED, TWICE), {"batch": 1, "seq": 1024}, layers=2,
          units=[_FIRST, _BLOCKS, {"modules": ["model.norm", "lm_head"]}, _ROOT]),

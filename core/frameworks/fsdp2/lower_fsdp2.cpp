@@ -29,9 +29,9 @@
 // for that module and stays gathered. From torch 2.13 on the root's post-forward hook leaves it, after the root itself,
 // and its pre-backward hook hangs on the root's result.
 //
-// A loss that calls the head (torchtitan's ChunkedLossWrapper) runs after the root's forward: it gathers the head's unit,
-// reduces the gradients that it makes, reshards the unit, and calls set_reshard_after_forward(True). So a unit that is
-// not to be resharded is gathered once in the first forward of a run, and twice in all others.
+// A loss that calls the head (torchtitan's ChunkedLossWrapper) runs after the root's forward: it gathers the head's
+// unit, reduces the gradients that it makes, reshards the unit and sets it to reshard after later forwards: a unit that
+// is not to be resharded is gathered once in the first forward, and twice in all others.
 //
 // A step of several passes (a GAN's) has several models. Each is a root by itself, with its own order of post-forwards,
 // its own buffers and its own callback at the end of a backward. The callback runs if the backward ran through the
@@ -241,7 +241,7 @@ class Fsdp2Lowering {
 
   // Outside of a forward: nothing keeps the output of the gather.
   void gather_for_loss() {
-    unshard(layout_.loss.unit);
+    unshard(layout_.loss.unit, layout_.loss.call);
     wait(layout_.loss.unit, false);
   }
 
@@ -286,7 +286,6 @@ class Fsdp2Lowering {
     note_left(unit);
   }
 
-  // The last ones first.
   void leave_partial_units(int tree) {
     const std::vector<int> units = units_in_module_order(layout_);
     for (auto u = units.rbegin(); u != units.rend(); ++u) {
@@ -475,7 +474,7 @@ class Fsdp2Lowering {
 
   // ---- units -------------------------------------------------------------------------------------------------------
 
-  void unshard(int unit) {
+  void unshard(int unit, int call = -1) {
     Fsdp2Unit& state = units_[unit];
     if (state.unsharded || state.gathering) return;
     state.gathering = true;
@@ -485,7 +484,8 @@ class Fsdp2Lowering {
                .slot = state.slot,
                .ranks = state.smaller ? ranks_along(MeshAxis::DpShard, layout_.units[unit].reshard.world_size)
                                       : layout_.mesh.group_along(MeshAxis::DpShard, !quirks_.skip_collectives_of_one),
-               .unit = unit});
+               .unit = unit,
+               .call = call});
   }
 
   // `holds`: in a forward the output of the gather is kept.
