@@ -99,7 +99,7 @@ BlockValue latent_attention(BlockBuilder& b, const BlockOptions& options, BlockV
   const BlockValue mixed = b.attention(b.transpose(query, 1, 2), b.transpose(key, 1, 2), b.transpose(value, 1, 2),
                                        {.causal = true,
                                         .dropout = options.number("attention_dropout"),
-                                        .bias = attention_mask(b),
+                                        .bias = padding_mask_of(b).value_or(attention_mask(b)),
                                         .scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0});
   return b.linear("o_proj", mixed, b.size(x, -1), {.bias = options.flag("qkv_bias")});
 }

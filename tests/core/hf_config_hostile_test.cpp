@@ -224,6 +224,22 @@ TEST(HfConfig, RotaryTablesFollowTheVersionThatWroteTheFile) {
   EXPECT_TRUE(has_elementwise_tables(config("glm4_moe", sizes + R"("4.54.0", "num_key_value_heads": 4)")));
 }
 
+TEST(HfConfig, LatentAttentionTakesTheMaskOfPadding) {
+  Workload workload;
+  workload.padding_mask = true;
+  const Result<Model> model = build_model(read(config("deepseek_v3", "")).value(), workload);
+  ASSERT_TRUE(model.has_value());
+  int found = 0;
+  for (const Block& block : model->blocks) {
+    for (const Op& op : block.ops) {
+      if (op.kind != OpKind::Attention) continue;
+      EXPECT_EQ(op.inputs.size(), 4u);
+      ++found;
+    }
+  }
+  EXPECT_GT(found, 0);
+}
+
 TEST(HfConfig, PublishedWeightsInFewBitsAreNoted) {
   const std::string mxfp4 = R"("quantization_config": {"quant_method": "mxfp4"})";
   const Result<ModelSpec> spec = read(config("gpt_oss", mxfp4));
