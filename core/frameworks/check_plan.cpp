@@ -131,6 +131,12 @@ void check_head(const LossRow& row, const Model& model, const Call& call, const 
                       fmt::format("{} does not add a bias, which the head of \"{}\" has.", row.title, weight.name),
                       std::string(kPyTorchLoss)});
   }
+  // torchtitan's calls the head alone, without the cap; that of cut-cross-entropy was not run here.
+  if (op.attributes.softcap > 0 && !row.takes_cap) {
+    errors.push_back({std::string(kLossPlace),
+                      fmt::format("{} is not predicted with capped logits, which {} has.", row.title, model.name),
+                      std::string(kPyTorchLoss)});
+  }
   // LigerFusedLinearCrossEntropyFunction makes no gradient at all if its input requires none.
   const bool is_alone = weight.receives_gradient && num_gradient_parameters(model) == num_elements(weight.shape);
   if (is_alone && row.needs_hidden_gradient) {
@@ -161,11 +167,6 @@ void check_called_head(const Plan& plan, const Model& model, const Layout& layou
         wrong(kLossPlace,
               fmt::format("{} parts of a sequence are not equal if the labels are {}.", chunks, to_string(labels)),
               fmt::format("Write {},chunks=N with a number that divides the sequence, or another --seq.", row.name));
-      }
-      if (op.attributes.softcap > 0) {
-        wrong(kLossPlace,
-              fmt::format("{} calls the head alone, and {} caps its logits after it.", row.title, model.name),
-              std::string(kPyTorchLoss));
       }
     }
   }

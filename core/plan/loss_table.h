@@ -28,6 +28,7 @@ struct LossRow {
   bool calls_head = false;
   bool is_of_fsdp2 = false;  ///< Not predicted, or not possible, under other frameworks.
   bool takes_bias = false;   ///< With `takes_head`: of a head with a bias, too.
+  bool takes_cap = true;     ///< With `takes_head`: of a model that caps its logits, too.
   bool runs_on_cpu = false;  ///< Else it is a kernel of Triton.
   bool is_float32 = false;   ///< The loss is a number in fp32, whatever the dtype of the logits.
   /// The weight's gradient is made only with that of the hidden states: a head alone cannot be trained.
@@ -92,6 +93,7 @@ inline constexpr LossRow kLossRows[] = {
      .sentence = "linear_cross_entropy of cut-cross-entropy: makes no logits in memory, neither forward nor backward.",
      .takes_head = true,
      .is_of_fsdp2 = true,
+     .takes_cap = false,
      .is_float32 = true,
      .needs_16_bits = true,
      .axolotl = "cut_cross_entropy: true"},
@@ -104,6 +106,7 @@ inline constexpr LossRow kLossRows[] = {
      .takes_head = true,
      .calls_head = true,
      .is_of_fsdp2 = true,
+     .takes_cap = false,
      .is_float32 = true,
      .chunks = 8,
      .torchtitan = "ChunkedLossWrapper"},

@@ -150,6 +150,7 @@ struct Kernel {
   std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
   std::vector<int> outputs;         ///< Slots, in order of allocation.
   std::vector<SavedSlot> saved;
+  std::vector<int> keeps;               ///< Slots that a Function's object names until the backward has ended.
   bool saves_when_done = false;         ///< A Python Function, which saves after its forward has run.
   UnitCall unit_call = UnitCall::None;  ///< After the call: the loss has the head's unit do something.
   int gradient_of = -1;  ///< Slot of a parameter whose gradient the outputs are, or for UnitCall::Reduce have become.

@@ -330,6 +330,7 @@ void write_cut(KernelWriter& w) {
   const int loss = w.make(1, Dtype::Float32);
   Kernel& node = w.add(KernelKind::Gemm, {{it.hidden, GradRule::Fresh}, {it.weight, GradRule::Fresh}}, {loss});
   node.saved = {{it.hidden, -1}, {it.weight, -1}, {log_sums, -1}, {w.input(1), -1}, {valid, -1}, {averages, -1}};
+  node.keeps = {valid};  // CCEParams.
   node.saves_when_done = true;
   node.product = {1, tokens, it.classes, it.width};
   node.flops = node.product.flops();

@@ -109,6 +109,7 @@ void TapeRecorder::count_saves() {
   if (context_.keep_logits) {
     for_each_logits([&](int storage) { ++saves_[storage]; });
   }
+  for_each_kept([&](int storage) { ++saves_[storage]; });
 }
 
 bool TapeRecorder::is_held_by_active(int storage) const {

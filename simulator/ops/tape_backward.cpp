@@ -473,6 +473,7 @@ void TapeRecorder::hand_out(int input, const Grad& grad) {
 
 void TapeRecorder::end_of_backward() {
   if (context_.keep_logits) for_each_logits([&](int storage) { hold_to_the_end(storage); });
+  for_each_kept([&](int storage) { hold_to_the_end(storage); });
   if (!is_checkpointed()) return;
   for (const int storage : left_over_) release_saved(storage);
   for (const int parameter : tape_.kept_parameters) release_parameter(parameter);

@@ -67,6 +67,15 @@ class TapeRecorder {
     }
   }
 
+  /// What the nodes' own objects refer to.
+  template <class Visit>
+  void for_each_kept(Visit visit) {
+    for (std::size_t k = 0; k < program_.kernels.size(); ++k) {
+      if (!flow_.active[k]) continue;
+      for (const int slot : program_.kernels[k].keeps) visit(storage_of(slot));
+    }
+  }
+
   // Events (tape.cpp).
   void emit(Kind kind, int storage, std::int64_t bytes = 0, MemoryCategory category = MemoryCategory::Activation) {
     events_->push_back({kind, false, category, storage, bytes});
