@@ -90,7 +90,7 @@ struct ShardedUnit {
 struct UnitOfLoss {
   int unit = -1;                    ///< In `Layout::units`. -1: there is none, or the head is the root's.
   int call = -1;                    ///< In `Model::calls`: the loss.
-  std::int64_t shard_elements = 0;  ///< Of the gradients that it reduces there: 0 if the head is frozen.
+  std::int64_t shard_elements = 0;  ///< Elements that it reduces there: 0 if the head is frozen.
   std::int64_t full_elements = 0;
   std::int64_t true_elements = 0;
 

@@ -74,7 +74,7 @@ enum class UnitTensor : std::uint8_t {
   NextFlatGrad,     ///< of another pass, until it is added.
   FlatGradTail,     ///< Zeros at its end.
   CastFlatGrad,     ///< In the reduce dtype.
-  LossReduceInput,  ///< Of the gradients that the loss makes in the forward, and
+  LossReduceInput,  ///< The same for gradients that the loss makes in the forward, and
   LossShardedGrad,  ///< the reduced ones.
 };
 inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::LossShardedGrad) + 1;

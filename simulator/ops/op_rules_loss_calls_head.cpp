@@ -207,7 +207,7 @@ class LossInParts {
   const Dtype dtype_;
   const std::int64_t width_, classes_, tokens_, parts_, rows_;
   std::vector<int> hidden_parts_, label_parts_;  // Empty if the parts are views.
-  int log_probabilities_ = -1;                   // Of the current part, as all below:
+  int log_probabilities_ = -1;                   // The current part's, as all below:
   int sum_ = -1;
   int total_weight_ = -1;
   int loss_ = -1;

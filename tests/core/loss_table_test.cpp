@@ -129,7 +129,7 @@ TEST(Losses, ThatCallTheHeadAreRefusedWhereTheirLibraryFails) {
             "before the head with it, as torchtitan does, or leave the head to the root.");
   plan = titan_plan(model);
   plan.units[1].reshard_after_forward = {ReshardAfterForward::Kind::Smaller, 1};
-  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});  // Of one rank: it is kept whole.
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});  // One rank has all of it.
   plan.runtime.implementations.loss.chunks = 7;
   EXPECT_EQ(error_of(plan).substr(0, 55), "/runtime/implementations/loss: 7 parts of a sequence ar");
   plan = titan_plan(model);
