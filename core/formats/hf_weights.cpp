@@ -104,7 +104,7 @@ StoredPlace find_expert(const std::map<std::string, const Parameter*>& known, st
 StoredPlace find_stored(const std::map<std::string, const Parameter*>& known, const std::string& stored) {
   const std::string name = renamed(stored);
   if (const Parameter* found = find_named(known, name)) return {found, found->shape};
-  constexpr std::string_view kPacked = "_blocks";  // Of mxfp4.
+  constexpr std::string_view kPacked = "_blocks";  // For mxfp4.
   if (name.ends_with(kPacked)) {
     if (const Parameter* found = find_named(known, name.substr(0, name.size() - kPacked.size()))) return {found, {}};
   }

@@ -43,9 +43,10 @@ std::array<BlockValue, 2> expanded(BlockBuilder& b, BlockValue latent, BlockValu
   const BlockValue all = b.linear("kv_b_proj", latent, s.heads * (s.plain + s.value));
   const BlockValue by_head = b.transpose(b.reshape(all, {s.batch, s.seq, s.heads, s.plain + s.value}), 1, 2);
   const auto [plain, value] = b.split_at(by_head, s.plain, -1);
+  const BlockValue for_each = b.expand(turned, {s.batch, s.heads, s.seq, s.turned});
   BlockValue key = b.constant({s.batch, s.heads, s.seq, s.plain + s.turned});
   key = b.set_slice(key, plain, 3, 0);
-  key = b.set_slice(key, b.expand(turned, {s.batch, s.heads, s.seq, s.turned}), 3, s.plain);
+  key = b.set_slice(key, for_each, 3, s.plain);
   return {key, value};
 }
 

@@ -259,7 +259,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   const std::int64_t delta = 4 * s.batch * s.heads * s.queries;
   const bool half = w.slot(q).dtype != Dtype::Float32;
   // Wide heads are processed in parts, whose sum does not fit into registers.
-  if (half && s.value_dim > 128) kernel.forward_temps = {4 * w.elements(y)};
+  if (half && std::max(s.dim, s.value_dim) > 128) kernel.forward_temps = {4 * w.elements(y)};
   if (half) {
     kernel.backward_temps.push_back({delta});
   } else {

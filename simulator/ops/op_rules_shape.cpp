@@ -69,8 +69,8 @@ int set_slice(KernelWriter& w) {
   Kernel& kernel =
       w.add(KernelKind::Elementwise, {{x, is_new ? GradRule::None : GradRule::Fresh}, {part, GradRule::Fresh}}, {y});
   if (is_new) kernel.backward_temps.push_back({w.bytes(x), TempLife::Whole});
-  kernel.backward_temps.push_back({w.bytes(part), TempLife::Late});
-  kernel.backward_temps.push_back({w.bytes(part), TempLife::Late});
+  // The copy of the part becomes its gradient.
+  for (int i = 0; i < (is_new ? 0 : 2); ++i) kernel.backward_temps.push_back({w.bytes(part), TempLife::Late});
   return y;
 }
 
