@@ -130,6 +130,7 @@ class CodeWriter {
       if (plan_.lora) adapters();
       parameters();
       checkpointing();
+      autocast();
       line(plan_.mesh.world_size() == 1 ? "    return model" : fmt::format("    return {}", ddp_call()));
       return std::move(text_);
     }
@@ -233,6 +234,10 @@ class CodeWriter {
       add(fmt::format("its loss is {}", words_of_loss(loss)));
     }
     if (plan_.packing) add(fmt::format("a micro-batch is {}", words_of_packing(plan_)));
+    if (plan_.mixed_precision.autocast) {
+      add(fmt::format("a loss outside model.forward is under torch.autocast(\"cuda\", dtype=torch.{}), too",
+                      name_of(*plan_.mixed_precision.autocast)));
+    }
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
       add(traits_.is_wrapper ? "with model.no_sync() around forward and backward of all but the last of them"
                              : "model.set_requires_gradient_sync(False) before all but the last of them");
@@ -395,6 +400,13 @@ class CodeWriter {
     line("            config.use_cache = False  # transformers: a cache would grow again when a block runs again");
     checkpointed(CheckpointMode::Full, "");
     checkpointed(CheckpointMode::Selective, ", context_fn=kept_ops");
+  }
+
+  // As accelerate does it: inside the wrapper.
+  void autocast() {
+    if (!plan_.mixed_precision.autocast) return;
+    line(fmt::format("    model.forward = torch.autocast(\"cuda\", dtype=torch.{})(model.forward)\n",
+                     name_of(*plan_.mixed_precision.autocast)));
   }
 
   void checkpointed(CheckpointMode mode, std::string_view options) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/base/nearest.h"
+#include "core/frameworks/check_autocast.h"
 #include "core/frameworks/layout.h"
 #include "core/model/op_shapes.h"
 #include "core/plan/framework_traits.h"
@@ -298,7 +299,7 @@ void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
 // Frozen parameters keep the dtype of the checkpoint. An elementwise sum or product takes the wider of
 // two dtypes; products and fused norms take one only.
 void check_frozen_dtypes(const Plan& plan, const Model& model, Errors& errors) {
-  if (!plan.parameter_dtype || plan.mixed_precision.param_dtype) return;
+  if (!plan.parameter_dtype || plan.mixed_precision.param_dtype || plan.mixed_precision.autocast) return;
   for (const Call& call : model.calls) {
     for (const Op& op : model.blocks[call.block].ops) {
       for (const int index : op.parameters) {
@@ -382,6 +383,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   check_padding_mask(plan, model, errors);
   check_loss(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);
+  append(errors, check_autocast(plan, model));
   return errors;
 }
 

@@ -63,6 +63,7 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("wide", attributes.wide, usual.wide);
   member("unit_offset", attributes.unit_offset, usual.unit_offset);
   member("wide_weight", attributes.wide_weight, usual.wide_weight);
+  member("as_trained", attributes.as_trained, usual.as_trained);
   member("approximate", attributes.approximate, usual.approximate);
   member("written_out", attributes.written_out, usual.written_out);
   member("transposed_weight", attributes.transposed_weight, usual.transposed_weight);

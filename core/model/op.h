@@ -232,6 +232,7 @@ struct OpAttributes {
   std::int64_t max_distance = 0;
   bool bidirectional = false;
   std::optional<Dtype> dtype = {};
+  bool as_trained = false;  ///< Cast: to the dtype in which trained parameters are computed with (PEFT).
   bool backward = true;  ///< Recorded: gradients pass from its outputs to its inputs.
   bool saves = true;     ///< Recorded: its backward needs a tensor of the forward.
 

@@ -64,6 +64,7 @@ struct FrameworkTraits {
   bool may_offload = false;            ///< To host memory.
   bool chooses_gradient_sync = false;  ///< Gradients can be reduced in each micro-batch, or in the last one alone.
   bool casts_inputs = false;           ///< Inputs are cast to param_dtype.
+  bool predicts_autocast = false;      ///< A forward under torch.autocast is predicted.
   bool predicts_passes = false;        ///< A step that trains several models by turns is predicted.
 };
 
@@ -108,7 +109,8 @@ inline constexpr std::array kFrameworkTraits = {
                     .options = OptionsMember::Ddp,
                     .is_wrapper = true,
                     .chooses_gradient_sync = true,
-                    .casts_inputs = true},
+                    .casts_inputs = true,
+                    .predicts_autocast = true},
     FrameworkTraits{.framework = Framework::Zero1,
                     .plan_name = "deepspeed-zero1",
                     .option = "zero1",

@@ -232,11 +232,22 @@ int unit_of(const Plan& plan, std::string_view module) {
 
 Dtype activation_dtype(const Model& model, const Plan& plan) {
   if (plan.mixed_precision.param_dtype) return *plan.mixed_precision.param_dtype;
-  if (plan.parameter_dtype) return *plan.parameter_dtype;
+  const bool is_autocast = plan.mixed_precision.autocast.has_value();
+  if (plan.parameter_dtype && !is_autocast) return *plan.parameter_dtype;
   for (const Parameter& parameter : model.parameters) {
-    if (is_floating_point(parameter.dtype)) return parameter.dtype;
+    const Dtype dtype = is_autocast ? stored_dtype(plan, parameter) : parameter.dtype;
+    if (is_floating_point(dtype)) return dtype;
   }
   return Dtype::Float32;
+}
+
+Dtype compute_dtype(const Model& model, const Plan& plan) {
+  return plan.mixed_precision.autocast.value_or(activation_dtype(model, plan));
+}
+
+Dtype stored_dtype(const Plan& plan, const Parameter& parameter) {
+  const bool is_given = plan.parameter_dtype && parameter.trainable && is_floating_point(parameter.dtype);
+  return is_given ? *plan.parameter_dtype : parameter.dtype;
 }
 
 bool Checkpointing::recomputes() const {

@@ -52,6 +52,9 @@ struct MixedPrecision {
   std::optional<Dtype> reduce_dtype;
   std::optional<Dtype> output_dtype;
   bool cast_forward_inputs = true;
+  /// The forward and the loss run under torch.autocast in this dtype, bfloat16, and parameters keep their own. Without
+  /// the dtypes above. Empty: no autocast.
+  std::optional<Dtype> autocast = {};
 
   bool operator==(const MixedPrecision&) const = default;
 };
@@ -308,8 +311,15 @@ ZeroOptions default_zero_options(Framework framework);
 /// Sets the loss of a plan. All but PyTorch's read 16-bit logits as they are: their kernels compute in fp32.
 void set_loss(Plan& plan, const Loss& loss);
 
-/// Dtype of activations under a plan: param_dtype, by default that of the parameters.
+/// Dtype of activations under a plan: param_dtype, by default that of the parameters. Under autocast it is that of the
+/// model's first parameter, usually an embedding, and only results of ops outside autocast's lists have it.
 Dtype activation_dtype(const Model& model, const Plan& plan);
+
+/// Dtype of products and attention under a plan: that of autocast, otherwise that of activations.
+Dtype compute_dtype(const Model& model, const Plan& plan);
+
+/// The dtype in which a parameter is stored: parameter_dtype if it is trained, otherwise the checkpoint's.
+Dtype stored_dtype(const Plan& plan, const Parameter& parameter);
 
 /// The implementations that run under a plan: recomputation turns off the cache of keys and values, as in transformers.
 Implementations implementations_of(const Plan& plan);

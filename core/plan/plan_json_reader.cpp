@@ -416,6 +416,8 @@ void precision_fields(Fields& fields, MixedPrecision& precision) {
       precision.output_dtype, OrNull{});
   fields.optional("cast_forward_inputs", "Inputs of the units' forwards are cast to param_dtype.",
                   precision.cast_forward_inputs);
+  fields.optional("autocast", "The forward and the loss run under torch.autocast in this dtype: bfloat16.",
+                  precision.autocast, OrNull{});
 }
 
 void mesh_fields(Fields& fields, Mesh& mesh) {

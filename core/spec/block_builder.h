@@ -277,6 +277,8 @@ class BlockBuilder {
   BlockValue scale(BlockValue x, double factor, bool rounded = false);
   BlockValue softcap(BlockValue x, double cap);
   BlockValue cast(BlockValue x, Dtype dtype);
+  /// To the dtype of trained parameters, which differs from that of the activations only under autocast.
+  BlockValue cast_as_trained(BlockValue x);
   BlockValue detach(BlockValue x);
 
   BlockValue reshape(BlockValue x, Shape shape);

@@ -281,6 +281,9 @@ BlockValue BlockBuilder::softcap(BlockValue x, double cap) {
 BlockValue BlockBuilder::cast(BlockValue x, Dtype dtype) {
   return unary(OpKind::Cast, x, {.dtype = dtype});
 }
+BlockValue BlockBuilder::cast_as_trained(BlockValue x) {
+  return unary(OpKind::Cast, x, {.as_trained = true});
+}
 BlockValue BlockBuilder::detach(BlockValue x) {
   return unary(OpKind::Detach, x);
 }

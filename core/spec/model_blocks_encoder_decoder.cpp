@@ -121,7 +121,9 @@ BlockValue t5_feed_forward(BlockBuilder& b, BlockValue x, std::int64_t intermedi
   } else {
     inner = b.activation("act", OpKind::Relu, b.linear("wi", x, intermediate), "ReLU");
   }
-  return b.linear("wo", b.dropout("dropout", inner, dropout), b.size(x, -1));
+  // hidden_states.to(wo.weight.dtype), which is another dtype only under autocast.
+  const BlockValue dropped = b.dropout("dropout", inner, dropout);
+  return b.linear("wo", b.op({.kind = OpKind::Cast, .inputs = {dropped}}).front(), b.size(x, -1));
 }
 
 void build_t5_block(BlockBuilder& b, const BlockOptions& options) {

@@ -138,6 +138,8 @@ void precision_fields(Fields& fields, MixedPrecision& precision) {
   fields.optional("output_dtype", "The dtype of the forward's outputs.", precision.output_dtype, kSpecDtype);
   fields.optional("cast_forward_inputs", "Casts the inputs of each unit to param_dtype.",
                   precision.cast_forward_inputs);
+  fields.optional("autocast", "The forward and the loss run under torch.autocast in this dtype: bfloat16.",
+                  precision.autocast, kSpecDtype);
 }
 
 void read_precision(const JsonValue& value, MixedPrecision& precision, JsonErrors& errors) {

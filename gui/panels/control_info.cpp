@@ -36,6 +36,7 @@ std::string precision_of(const Plan& plan) {
   const auto& mixed = plan.mixed_precision;
   if (!plan.parameter_dtype && !mixed.param_dtype) return "(the checkpoint's)";
   const Dtype stored = plan.parameter_dtype.value_or(Dtype::Float32);
+  if (mixed.autocast) return stored == Dtype::Float32 ? "autocast" : "(own)";
   if (!mixed.param_dtype) {
     return stored == Dtype::BFloat16 ? "bf16" : stored == Dtype::Float16 ? "fp16" : "fp32";
   }

@@ -131,8 +131,14 @@ void try_precision(RemedyList& list) {
   Plan plan = list.plan();
   const Dtype units = gpu.bf16 ? Dtype::BFloat16 : Dtype::Float16;
   const Dtype compute = activation_dtype(list.request().predictor.model(), plan);
-  const bool has_master_weights = plan.parameter_dtype == Dtype::Float32 && compute == Dtype::BFloat16;
-  if (compute == Dtype::Float32 || (compute == Dtype::BFloat16 && !gpu.bf16)) {
+  const bool is_autocast = plan.mixed_precision.autocast.has_value();
+  const bool has_master_weights = plan.parameter_dtype == Dtype::Float32 && (compute == Dtype::BFloat16 || is_autocast);
+  if (compute == Dtype::Float32 && !is_autocast && traits_of(plan).precision == PrecisionRule::None) {
+    if (!gpu.bf16) return;
+    plan.parameter_dtype = Dtype::Float32;
+    plan.mixed_precision = {.autocast = Dtype::BFloat16};
+    list.try_plan("autocast in bf16", {.precision = Precision::Autocast}, plan);
+  } else if (!is_autocast && (compute == Dtype::Float32 || (compute == Dtype::BFloat16 && !gpu.bf16))) {
     plan.parameter_dtype = Dtype::Float32;
     plan.mixed_precision = {.param_dtype = units, .reduce_dtype = Dtype::Float32};
     list.try_plan(fmt::format("{} mixed precision", short_name(units)),

@@ -52,6 +52,10 @@ void set_precision(Plan& plan, Precision precision) {
       return mixed_in(Dtype::BFloat16);
     case Precision::MixedFloat16:
       return mixed_in(Dtype::Float16);
+    case Precision::Autocast:
+      plan.parameter_dtype = Dtype::Float32;
+      plan.mixed_precision = {.autocast = Dtype::BFloat16};
+      return;
   }
 }
 
@@ -192,7 +196,7 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
     fail(errors, PlanChoice::Precision,
          fmt::format("DDP computes in the dtype of the parameters, and {} mixed precision.",
                      choices.precision ? "this is" : "the recipe asks for"),
-         "Write bf16, fp16 or fp32; autocast is not predicted.");
+         "Write autocast, bf16, fp16 or fp32.");
   }
   space.shard = 1;
   leave_units_out(space);
@@ -410,6 +414,16 @@ void check_release(const PlanRequest& request, const ResolvedRequest& resolved, 
        fmt::format("Capture it again under PyTorch {}.", version.name));
 }
 
+/// Other frameworks have a mixed precision of their own.
+void check_autocast_choice(const PlanRequest& request, const Plan& base, Errors& errors) {
+  const FrameworkTraits& traits = traits_of(base);
+  const bool is_asked = base.mixed_precision.autocast && !is_unread(request, PlanChoice::Precision);
+  if (!is_asked || traits.predicts_autocast) return;
+  fail(errors, PlanChoice::Precision,
+       fmt::format("Autocast is predicted for DDP and for one GPU, not for {}.", traits.title),
+       "Write --runtime ddp, or --precision mixed.");
+}
+
 /// `known`: the spec, if it was read before.
 ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& library, const ModelSpec* known,
                         Errors& errors) {
@@ -444,6 +458,7 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   const FrameworkChoices& of_framework = row_of(kFrameworkChoices, base.runtime.framework);
   fix_reductions(request, base, errors);
   check_release(request, resolved, errors);
+  check_autocast_choice(request, base, errors);
   if (of_framework.before != nullptr) of_framework.before(request, resolved.space, errors);
   // If the file is not a model, we report only that, and no missing machines.
   const bool names_none =

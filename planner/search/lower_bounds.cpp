@@ -162,7 +162,7 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   const Model& model = predictor.model();
   const simulator::MeshCosts& mesh = predictor.mesh_costs(family.mesh);
   const simulator::ComputeCosts costs =
-      simulator::compute_costs(cluster, activation_dtype(model, plan), plan.runtime.implementations);
+      simulator::compute_costs(cluster, compute_dtype(model, plan), plan.runtime.implementations);
   sums.times = simulator::unit_times(layout, plan, mesh, cluster, costs);
   const std::vector<simulator::UnitTimes>& times = sums.times;
   const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;

@@ -162,8 +162,9 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::Lora, &PlanChoices::lora, "--lora", "ADAPTERS", "",
      "Train PEFT's LoRA adapters alone: their rank, or r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05 (default: all "
      "linear layers but the head)"},
-    {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32",
-     "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce"},
+    {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32|autocast",
+     "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast: fp32 weights, "
+     "torch.autocast in bf16 (DDP)"},
     {PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16",
      "Dtype in which gradients are reduced"},
     {PlanChoice::OptimizerName, &PlanChoices::optimizer, "--optimizer", "NAME", TextsOf<kOptimizerKinds>::kValues,

@@ -120,6 +120,7 @@ enum class Precision : std::uint8_t {
   Float16,
   MixedFloat16,  ///< As Mixed, with float16.
   Float32,
+  Autocast,  ///< float32 weights of what is trained, and the forward under torch.autocast in bfloat16.
 };
 
 /// The micro-batches after which gradients are reduced: set_requires_gradient_sync.

@@ -7,6 +7,7 @@ rules name the same sources.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +28,12 @@ class KernelContext:
     # The head and the loss that calls it, if there is such a loss.
     head: list[torch.nn.Module] = dataclasses.field(default_factory=list)
     chunked_loss: list[Any] = dataclasses.field(default_factory=list)
+    autocast: torch.dtype | None = None  # The dtype of torch.autocast around the forward and the loss.
+    trained: torch.dtype | None = None  # That of trained parameters in the forward; None: the activations'.
+
+    def autocasting(self) -> contextlib.AbstractContextManager[None]:
+        """Around the forward and the loss."""
+        return torch.autocast("cuda", self.autocast) if self.autocast else contextlib.nullcontext()
 
     def buffer(self, name: str) -> torch.Tensor:
         return getattr(self.buffers[name], name.rpartition(".")[2])

@@ -37,7 +37,8 @@ def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Te
     else:
         frequencies = _inverse_frequencies(op, context)[:, None].float().expand(*positions.shape[:-1], -1, 1)
         rows = positions.unsqueeze(-2).float()
-        angles = (frequencies @ rows).transpose(-2, -1)
+        with torch.autocast(positions.device.type, enabled=False):
+            angles = (frequencies @ rows).transpose(-2, -1)
     if context.implementations.rotary == "complex" or op.attributes["as_complex"]:
         # One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
         table = torch.polar(torch.ones_like(angles), angles)
@@ -92,7 +93,9 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
         turn = _rotate_pairs
     if not op.attributes["partial_rotary"]:
         q_turned, k_turned = (q * cos) + (turn(q) * sin), (k * cos) + (turn(k) * sin)
-        return q_turned.to(q.dtype).transpose(heads, 2), k_turned.to(k.dtype).transpose(heads, 2)
+        if context.autocast is None:
+            q_turned, k_turned = q_turned.to(q.dtype), k_turned.to(k.dtype)
+        return q_turned.transpose(heads, 2), k_turned.transpose(heads, 2)
     width = cos.shape[-1]
     parts = []
     for x in (q, k):

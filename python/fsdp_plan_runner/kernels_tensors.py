@@ -77,6 +77,8 @@ def dropout(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors
 @kernel("cast")
 def cast(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     name = op.attributes["dtype"]
+    if op.attributes["as_trained"]:
+        return inputs[0].to(context.trained or context.activation)
     return inputs[0].to(dtype_of(name) if name else context.activation)
 
 

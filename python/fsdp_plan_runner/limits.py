@@ -157,6 +157,8 @@ def cpu_problems(plan: Plan) -> list[str]:
     found = []
     if plan.cpu_offload and plan.runtime_name == "pytorch-fsdp1":
         found.append("plan/cpu_offload: FSDP1 offloads only from GPUs. Write --device cuda, or false.")
+    if plan.mixed_precision.autocast:
+        found.append('plan/mixed_precision/autocast: torch.autocast("cuda") casts nothing on CPUs. Write --device cuda, or leave it out.')
     if not plan.zero_stage:
         return found
     if plan.cpu_offload:

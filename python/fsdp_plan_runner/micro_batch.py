@@ -40,6 +40,12 @@ class Batch:
 def run_forward(root: PlannedModule,
                 values: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """The loss of a batch, computed by the root or after it, followed by the tensors that the plan keeps."""
+    with root.context.autocasting():
+        return _forward(root, values)
+
+
+def _forward(root: PlannedModule,
+             values: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
     root.beside = {tensor: values[place] for tensor, place in root.places_beside.items()}
     called = root.wrapper[0] if root.wrapper else root
     result = called(0, *(values[place] for place in root.argument_places))

@@ -150,6 +150,10 @@ def _class_named(name: str, base: type[PlannedModule] = PlannedModule) -> type[P
 def activation_dtype(model: ExpandedModel, plan: Plan) -> torch.dtype:
     """The dtype of tensors without their own: the plan's compute dtype."""
     named = plan.mixed_precision.param_dtype or plan.parameter_dtype
+    if plan.mixed_precision.autocast:
+        stored = [dtype_of(parameter.dtype if not (parameter.trainable and plan.parameter_dtype) else plan.parameter_dtype)
+                  for parameter in model.parameters]
+        return next((dtype for dtype in stored if dtype.is_floating_point), torch.float32)
     if named:
         return dtype_of(named)
     dtypes = [dtype_of(parameter.dtype) for parameter in model.parameters]

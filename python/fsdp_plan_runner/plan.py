@@ -34,6 +34,7 @@ class MixedPrecision:
     reduce_dtype: str | None = None
     output_dtype: str | None = None
     cast_forward_inputs: bool = True
+    autocast: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -98,6 +98,9 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     dtype = dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None
     root = build_model(model, use, activation_dtype(model, plan), where, job.device,
                        parameter_dtype_of(plan) if plan.zero_stage else dtype, bool(plan.zero_stage))
+    if plan.mixed_precision.autocast:
+        root.context.autocast = dtype_of(plan.mixed_precision.autocast)
+        root.context.trained = next((p.dtype for p in root.parameters() if p.requires_grad), None)
     root.hidden_matrices = optimizers.hidden_matrices(model) if plan.optimizer.muon is not None else set()
     checkpoint_blocks(root, model, plan)
     if plan.zero_stage:

@@ -143,6 +143,8 @@ class CallWalk {
   void begin_whole_backward() {
     if (is_backward_) return;
     is_backward_ = true;
+    for (const int id : cached_) sink_.free(id);
+    cached_.clear();
     for (const HeldValue& held : model_.held) {
       if (is_held(held)) drop(storage_of_value_[held.value]);
     }
@@ -402,6 +404,9 @@ class CallWalk {
         unused_.push_back(own);
         last_held_ = in_.ids->call_base[c] + event.storage;
         break;
+      case TapeEvent::Kind::HoldInForward:
+        cached_.push_back(own);
+        break;
       case TapeEvent::Kind::ReleaseOutput:
         drop(own);
         break;
@@ -495,6 +500,7 @@ class CallWalk {
   std::vector<int> cast_of_value_;    // [num values] The root's cast of it, or -1. Empty if the root casts nothing.
   std::vector<int> readers_of_cast_;  // [num inputs] Calls inside the root.
   std::vector<int> unused_;
+  std::vector<int> cached_;       // Autocast's copies of parameters that nothing else holds.
   std::vector<Carried> carried_;  // In a micro-batch's order.
   std::size_t num_carried_ = 0;   // In this micro-batch.
   int last_held_ = -1;            // By HoldOwn: its id without alternation.

@@ -219,14 +219,25 @@ class ValueGradWalk {
       drop(grad);
     } else {
       const int sum = free_sum(value);
-      const Value& of = model_.values[value];
-      sink_.alloc(sum, num_elements(of.shape) * size_of(of.dtype.value_or(in_.activation)).count(),
-                  MemoryStream::Compute, MemoryCategory::Temp);
+      sink_.alloc(sum, bytes_of(value), MemoryStream::Compute, MemoryCategory::Temp);
       refs_[sum] = 1;
       drop(held);
       drop(grad);
       held = {sum, false};
     }
+  }
+
+  std::int64_t bytes_of(int value) const {
+    const Value& of = model_.values[value];
+    const std::int64_t bytes = num_elements(of.shape) * size_of(of.dtype.value_or(in_.activation)).count();
+    if (!in_.plan->mixed_precision.autocast) return bytes;
+    // The dtype follows from the ops before.
+    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+      const std::vector<int>& outputs = model_.calls[c].outputs;
+      const auto found = std::find(outputs.begin(), outputs.end(), value);
+      if (found != outputs.end()) return (*in_.tapes)[c]->output_bytes[static_cast<std::size_t>(found - outputs.begin())];
+    }
+    return bytes;
   }
 
   // Before the maker, in a unit, and in a unit inside it there can be one at a time.

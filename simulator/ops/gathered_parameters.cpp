@@ -26,8 +26,15 @@
 namespace fsdp::simulator {
 
 // The stored part, whose size is that of its gradient: the gradient from a reduce-scatter without a cast is padded.
+// Under autocast it is the whole parameter.
 void KernelWriter::own_parameter(std::size_t p, Dtype own) {
   const GatheredReads& reads = context_.reads;
+  if (reads.shard == 0) {
+    Slot& whole = program_.slots[program_.parameter_slot[p]];
+    whole.dtype = own;
+    program_.storages[whole.storage].bytes = whole.bytes();
+    return;
+  }
   const ParameterPart cut = part_of(block_.parameters[p], CutBy::Rows, reads.shard, reads.rank);
   const bool is_cast_last = read_reduce_dtype(reads.precision, own) != own;
   Slot& slot = program_.slots[program_.parameter_slot[p]];

@@ -1,5 +1,7 @@
 #include "simulator/ops/kernel_writer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -37,6 +39,43 @@ KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, con
     program_.slots.push_back({storage, elements, context.activation, true});
     if (!parameter_dtypes.empty()) own_parameter(p, parameter_dtypes[p]);
   }
+}
+
+int KernelWriter::lowered(int x) {
+  const std::optional<Dtype>& to = context_.autocast;
+  if (!to || !is_floating_point(slot(x).dtype) || slot(x).dtype == *to) return x;
+  const int y = cast(x, *to);
+  // Autocast caches copies of fp32 leaves that require a gradient.
+  const Storage& from = program_.storages[slot(x).storage];
+  const bool is_parameter = from.kind == Storage::Kind::Parameter && program_.parameter_slot[from.index] == x;
+  if (is_parameter && slot(x).dtype == Dtype::Float32) program_.storages[slot(y).storage].cast_of = from.index;
+  return y;
+}
+
+int KernelWriter::widened(int x) {
+  return is_autocast() && is_floating_point(slot(x).dtype) ? cast(x, Dtype::Float32) : x;
+}
+
+void KernelWriter::note_narrow_operands(Kernel& kernel) const {
+  if (!is_autocast()) return;
+  const Slot& result = slot(kernel.outputs.front());
+  for (KernelInput& input : kernel.inputs) {
+    if (input.grad == GradRule::None || size_of(slot(input.slot).dtype) >= size_of(result.dtype)) continue;
+    if (input.is_summed) {
+      input.sum_bytes = elements(input.slot) * size_of(result.dtype).count();
+    } else if (input.grad == GradRule::Alias) {
+      input.grad = GradRule::Fresh;
+    } else {
+      input.unsummed = elements(input.slot) * size_of(result.dtype).count();
+    }
+    input.is_summed = true;
+  }
+}
+
+void KernelWriter::require_wide(int x, std::string_view call) {
+  if (!is_autocast() || slot(x).dtype == Dtype::Float32) return;
+  refuse({"/mixed_precision/autocast", fmt::format("{} of tensors in 16 bits under autocast is not predicted.", call),
+          "Plan with the precision of the parameters: --precision bf16 or fp32."});
 }
 
 int KernelWriter::input(int index) const {
@@ -171,16 +210,23 @@ int KernelWriter::mul(int x, int y, bool per_row) {
     const std::int64_t in_its_dtype = elements(y) * size_of(slot(product).dtype).count();
     if (in_its_dtype != bytes(y)) kernel.inputs[0].sum_bytes = in_its_dtype;
   }
+  note_narrow_operands(kernel);
   return product;
+}
+
+Dtype KernelWriter::wider_of(int x, int y) const {
+  const bool is_other = is_autocast() && size_of(slot(y).dtype) > size_of(slot(x).dtype);
+  return slot(is_other ? y : x).dtype;
 }
 
 int KernelWriter::sum_of(int x, int y, bool is_flatter) {
   const bool broadcast = elements(y) < elements(x) || is_flatter;
-  const int result = make(elements(x), slot(x).dtype);
+  const int result = make(elements(x), wider_of(x, y));
   lay_as_result_of(result, x);
   Kernel& kernel = add(KernelKind::Elementwise,
                        {{x, GradRule::Alias}, {y, broadcast ? GradRule::Fresh : GradRule::Alias}}, {result});
   if (broadcast) note_sum(kernel, 1, elements(x) / elements(y), false);
+  note_narrow_operands(kernel);
   return result;
 }
 
@@ -268,12 +314,16 @@ int KernelWriter::copy(int x, std::int64_t elements) {
 int KernelWriter::cat(const std::vector<int>& parts, const GradientOrder& order) {
   std::int64_t total = 0;
   std::vector<KernelInput> inputs;
+  int widest = parts.front();
   for (const int part : parts) {
     total += elements(part);
     inputs.push_back({part, GradRule::Alias});
+    if (size_of(slot(part).dtype) > size_of(slot(widest).dtype)) widest = part;
   }
-  const int y = make(total, slot(parts.front()).dtype);
-  add(KernelKind::Elementwise, std::move(inputs), {y}).order = order;
+  const int y = make(total, slot(is_autocast() ? widest : parts.front()).dtype);
+  Kernel& kernel = add(KernelKind::Elementwise, std::move(inputs), {y});
+  kernel.order = order;
+  note_narrow_operands(kernel);
   return y;
 }
 

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/model/kernel_workspaces.h"
@@ -35,6 +36,9 @@ class KernelWriter {
   const Block& block() const { return block_; }
   const OpRuleContext& context() const { return context_; }
   Dtype activation() const { return context_.activation; }
+  /// The dtype of products, convolutions and attention.
+  Dtype product_dtype() const { return context_.autocast.value_or(context_.activation); }
+  bool is_autocast() const { return context_.autocast.has_value(); }
   KernelProgram take() { return std::move(program_); }
 
   /// The op whose kernels follow; it reads its parameters first (gathered_parameters.cpp).
@@ -70,6 +74,11 @@ class KernelWriter {
   /// x as the operand of a wider one, whose kernel casts while it reads; its gradient comes in `dtype` and is cast.
   int seen_as(int x, Dtype dtype);
 
+  /// x as an argument of an op that autocast runs in its dtype, or in fp32: a copy if x has another dtype. x itself
+  /// without autocast. Compilers evaluate the arguments of autocast's wrappers from the last to the first.
+  int lowered(int x);
+  int widened(int x);
+
   /// The latest kernel, for details that a shared call does not know. REQUIRES: there is one.
   Kernel& last_kernel() { return program_.kernels.back(); }
   /// Makes the gradient of the kernel's input number `input` a sum of `terms` values for each of its elements. Rows are
@@ -89,6 +98,12 @@ class KernelWriter {
   /// temporaries.
   void note_attention(Kernel& kernel, KernelCall call);
 
+  /// Under autocast operands can have two dtypes, and the result has the wider one. Notes for each narrow operand of an
+  /// elementwise kernel that its gradient comes in the result's dtype, and that the engine casts it.
+  void note_narrow_operands(Kernel& kernel) const;
+  /// Refuses the op under autocast if x is not in fp32.
+  void require_wide(int x, std::string_view call);
+
   /// Notes that PyTorch would not run the current op with the requested implementation. Keeps the first reason.
   void refuse(Error why);
 
@@ -104,6 +119,8 @@ class KernelWriter {
   /// x + y, with y broadcast to x if it is smaller or lacks leading dimensions (`is_flatter`); then its gradient is a
   /// sum even for a single sample.
   int sum_of(int x, int y, bool is_flatter = false);
+  /// The dtype of x and y together: under autocast the wider one, otherwise that of x.
+  Dtype wider_of(int x, int y) const;
   /// x * number.
   int scale(int x);
   /// x + number: the gradient passes through.
@@ -137,7 +154,7 @@ class KernelWriter {
   /// A copy in order; the gradient passes through.
   int copy(int x, std::int64_t elements);
   int copy(int x) { return copy(x, elements(x)); }
-  /// Concatenated tensors; the gradients are views.
+  /// Concatenated tensors; the gradients are views. Under autocast parts of several dtypes give the widest.
   int cat(const std::vector<int>& parts, const GradientOrder& order = {});
   /// [rows, inner] x [inner, columns] in `batches` batches. Autograd makes the gradient of b first.
   int matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner, std::int64_t columns);

@@ -43,6 +43,7 @@ struct Storage {
   std::int64_t bytes = 0;
   int op = -1;                ///< The op in `Block::ops` that makes it.
   bool is_parameter = false;  ///< Inside: a whole copy of a parameter, for one read of it.
+  int cast_of = -1;  ///< Inside: autocast's copy of this block parameter, which it caches if the parameter is trained.
 };
 
 /// The origin of the gradient of an input.
@@ -168,6 +169,7 @@ struct Kernel {
   double flops = 0;              ///< FLOPs of the forward. The backward costs the same for each Fresh gradient of a
                                  ///< product,
   double backward_flops = 0;     ///< or this, if not 0.
+  bool sums_in_reverse = false;  ///< The engine sums and casts gradients from the last of `inputs` to the first.
   bool repeats_product = false;  ///< The backward makes the product of the forward again.
   double backward_bytes = 0;     ///< Memory traffic of the backward beside its products.
   double extra_bytes = 0;  ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.

@@ -146,6 +146,10 @@ KernelProgram expand_block(const Block& block, const OpRuleContext& context, con
                            const std::vector<std::optional<Dtype>>& input_dtypes,
                            const std::vector<Dtype>& parameter_dtypes) {
   KernelWriter writer(block, context, input_strides, input_dtypes, parameter_dtypes);
+  if (context.autocast && context.is_cpu()) {
+    writer.refuse({"/mixed_precision/autocast", "torch.autocast(\"cuda\") casts nothing on a CPU.",
+                   "Plan for a GPU, or with --precision bf16 or fp32."});
+  }
   for (std::size_t o = 0; o < block.ops.size(); ++o) {
     writer.start_op(static_cast<int>(o));
     write_op(writer);

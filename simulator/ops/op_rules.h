@@ -33,6 +33,8 @@ struct OpRuleContext {
   /// For a loss that calls the head (`LossRow::calls_head`) in a unit of its own: the dtype in which the unit keeps and
   /// reduces the head's gradient. nullopt: the root's backward gets it.
   std::optional<Dtype> head_reduces_in = {};
+  std::optional<Dtype> autocast = {};  ///< The dtype of torch.autocast around the forward. Empty: none.
+  std::optional<Dtype> trained = {};   ///< That of trained parameters, if not that of the activations.
 
   bool is_cpu() const { return compute_capability == 0; }
 
@@ -42,7 +44,7 @@ struct OpRuleContext {
 /// Expands a block to the ATen calls that the runtime makes for its ops. `input_strides` [num_inputs]: the strides of
 /// inputs whose order is not that of their shape; empty if all are contiguous. `input_dtypes` [num_inputs]: of those
 /// with another dtype than the block's; empty if there are none. `parameter_dtypes` [num parameters]: as stored, if
-/// each read makes a copy; otherwise empty.
+/// each read makes a copy, or under autocast; otherwise empty.
 KernelProgram expand_block(const Block& block, const OpRuleContext& context,
                            const std::vector<Shape>& input_strides = {},
                            const std::vector<std::optional<Dtype>>& input_dtypes = {},

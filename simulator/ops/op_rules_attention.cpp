@@ -161,6 +161,7 @@ int cudnn(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
                          {seed, offset, y, lse});
   kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}, {seed, -1}, {offset, -1}};
+  if (s.mask >= 0 && w.is_autocast()) kernel.saved.push_back({s.mask, -1});
   // cudnn-frontend's addition to the plan's own workspace: the gradient of q in fp32, and a number for each row.
   kernel.backward_temps = {{4 * (s.q_elements() + s.batch * s.heads * s.queries)}};
   finish_fused(kernel, s);
@@ -249,6 +250,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   Kernel& kernel =
       w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}}, {y, lse});
   kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}};
+  if (s.mask >= 0) kernel.holds.push_back(s.mask);
   if (bias >= 0) {
     // A trained bias (T5's relative positions) gets a gradient of the scores' size, summed afterwards.
     kernel.inputs.push_back({bias, GradRule::Fresh});
@@ -279,7 +281,7 @@ bool is_strided(const KernelWriter& w, int slot) {
 
 AttentionCase case_of(const KernelWriter& w, const AttentionSizes& s) {
   const bool mask = s.mask >= 0;
-  return {.dtype = w.slot(w.input(0)).dtype,
+  return {.dtype = w.context().autocast.value_or(w.slot(w.input(0)).dtype),
           .head_dim = s.dim,
           .value_dim = s.value_dim,
           .grouped = s.kv_heads != s.heads,
@@ -302,9 +304,30 @@ bool has_own_window(AttentionBackend backend) {
 // call makes its own, and its backward keeps it.
 int additive(KernelWriter& w, const AttentionSizes& s) {
   const std::int64_t elements = s.batch * s.queries * s.keys;
-  const int y = w.make(elements, w.slot(w.input(0)).dtype, false);
+  const int y = w.make(elements, w.context().autocast.value_or(w.slot(w.input(0)).dtype), false);
   w.add(KernelKind::Elementwise, {{s.mask, GradRule::None}}, {y}).forward_temps = {elements};
   return y;
+}
+
+// Autocast casts the arguments of scaled_dot_product_attention, from the last to the first.
+void cast_arguments(KernelWriter& w, int& q, int& k, int& v, int& mask) {
+  if (mask >= 0) mask = w.lowered(mask);
+  v = w.lowered(v);
+  k = w.lowered(k);
+  q = w.lowered(q);
+}
+
+// Attention that transformers writes out, and flash attention with a window, which is a call of its own.
+void refuse_under_autocast(KernelWriter& w, const AttentionSizes& s) {
+  if (!w.is_autocast()) return;
+  const OpAttributes& a = w.op().attributes;
+  const bool is_eager = w.context().implementations.attention == AttentionBackend::Eager || a.softcap > 0;
+  const bool has_window = a.causal && s.mask < 0 && a.window > 0 && a.window < s.keys;
+  if (!is_eager && !has_window) return;
+  w.refuse({"/mixed_precision/autocast",
+            is_eager ? "Written-out attention under autocast is not predicted."
+                     : "Attention over a window under autocast is predicted only with a mask.",
+            "Plan with --precision bf16, fp32, or mixed under FSDP2."});
 }
 
 int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, const AttentionSizes& s) {
@@ -354,6 +377,7 @@ void write_attention_op(KernelWriter& w) {
   const bool is_boolean = s.mask >= 0 && w.slot(s.mask).dtype == Dtype::Bool;
   const bool is_window = is_boolean && w.op().attributes.documents.empty();
   if (is_window && has_own_window(w.context().implementations.attention)) s.mask = -1;
+  refuse_under_autocast(w, s);
   const bool mask = s.mask >= 0;
   AttentionSizes run = s;
   // Hugging Face requests enable_gqa only without a mask.
@@ -368,16 +392,18 @@ void write_attention_op(KernelWriter& w) {
   const AttentionBackend backend = choose_attention(which, w.context().implementations);
   if (std::optional<Error> error = check_attention(which, w.context().implementations)) w.refuse(*std::move(error));
   // [batch, seq, heads, dim] to [batch, heads, seq, dim].
-  const int q = w.transpose(w.input(0), w.input_shape(0), 1, 2);
+  int q = w.transpose(w.input(0), w.input_shape(0), 1, 2);
   int k = w.transpose(w.input(1), w.input_shape(1), 1, 2);
   int v = w.transpose(w.input(2), w.input_shape(2), 1, 2);
   if (repeats) {
     k = expand_heads(w, k, s);
     v = expand_heads(w, v, s);
   }
+  const std::vector<int> repeated = {k, v};
+  cast_arguments(w, q, k, v, run.mask);
   if (is_boolean && mask) run.mask = additive(w, run);
   w.set_output(0, run_backend(w, backend, q, k, v, run));
-  if (repeats) hold(w, {k, v});
+  if (repeats) hold(w, repeated);
 }
 
 }  // namespace fsdp::simulator

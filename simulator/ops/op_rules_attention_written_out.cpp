@@ -139,6 +139,8 @@ int math_attention(KernelWriter& w, int q, int k, int v, const AttentionSizes& s
                                s.batch * s.heads, s.queries, s.keys, s.value_dim);
   const int y = in_order(w, product, s, own);
   std::vector<int> locals = {wide_q, wide_k, wide_v, scaled_q, all_k, all_v, returned};
+  locals.insert(locals.end(), {q, k, v});  // Arguments, which autocast may have made.
+  if (s.mask >= 0) locals.push_back(s.mask);
   if (causal) locals.push_back(mask);
   hold(w, locals);
   return w.copy(y);

@@ -28,14 +28,35 @@ namespace {
 
 constexpr std::int64_t kSortedEmbeddingRows = 3072;
 
+/// The operands of a product with a weight, cast by autocast.
+struct WeightedOperands {
+  int x = -1;
+  int weight = -1;
+  int bias = -1;  // -1 if there is none.
+};
+
+// F.linear and convolutions cast (x, weight, bias), and addmm of a transposed weight (bias, x, weight), each from the
+// last to the first.
+WeightedOperands cast_operands(KernelWriter& w) {
+  WeightedOperands all;
+  const auto cast_bias = [&] {
+    if (w.has_parameter(1)) all.bias = w.lowered(w.parameter(1));
+  };
+  const bool is_transposed = w.op().attributes.transposed_weight;
+  if (!is_transposed) cast_bias();
+  all.weight = w.lowered(w.parameter(0));
+  all.x = w.lowered(w.input(0));
+  if (is_transposed) cast_bias();
+  return all;
+}
+
 void write_linear(KernelWriter& w) {
-  const int x = w.input(0);
-  const int weight = w.parameter(0);
+  const auto [x, weight, bias_slot] = cast_operands(w);
   const std::int64_t inner = w.input_shape(0).back();
   const std::int64_t rows = w.elements(x) / inner;
   const std::int64_t columns = w.elements(weight) / inner;
-  const int y = w.make(rows * columns, w.activation());
-  const bool bias = w.has_parameter(1);
+  const int y = w.make(rows * columns, w.product_dtype());
+  const bool bias = bias_slot >= 0;
   // Above two dimensions, x is flattened first, and its gradient is returned as a view.
   const GradRule of_x = w.input_shape(0).size() > 2 ? GradRule::FreshView : GradRule::Fresh;
   // x.matmul(weight.t()): the gradient of the transposed weight is returned as a view.
@@ -49,13 +70,13 @@ void write_linear(KernelWriter& w) {
     kernel.inputs = {{x, GradRule::Fresh}, {weight, GradRule::Fresh}};
     kernel.saved = {{x}, {weight}};
     kernel.saves_when_done = true;
-    if (bias) kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
-    if (bias) kernel.saved.push_back({w.parameter(1)});
+    if (bias) kernel.inputs.push_back({bias_slot, GradRule::Fresh});
+    if (bias) kernel.saved.push_back({bias_slot});
     if (bias) w.note_sum(kernel, 2, rows, false);
     if (bias && !is_addmm) kernel.extra_bytes = 2 * static_cast<double>(w.bytes(y));
   } else if (bias) {
     // AddmmBackward0 goes through mat1, mat2, self.
-    kernel.inputs = {{x, of_x}, {weight, of_weight}, {w.parameter(1), GradRule::Fresh}};
+    kernel.inputs = {{x, of_x}, {weight, of_weight}, {bias_slot, GradRule::Fresh}};
     kernel.saved = {{x, 1}, {weight, 0}};
     w.note_sum(kernel, 2, rows, false);
   } else {
@@ -101,7 +122,7 @@ void write_embedding(KernelWriter& w) {
   const std::int64_t entries = w.parameter_shape(0).front();
   const std::int64_t width = w.parameter_shape(0).back();
   const std::int64_t rows = w.elements(ids);
-  const int y = w.make(rows * width, w.activation());
+  const int y = w.make(rows * width, w.is_autocast() ? w.slot(table).dtype : w.activation());
   Kernel& kernel = w.add(KernelKind::Elementwise, {{table, GradRule::Fresh}}, {y});
   kernel.saved = {{ids, 0}};
   kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
@@ -164,15 +185,14 @@ void note_convolution(KernelWriter& w, Kernel& kernel) {
 }
 
 void write_convolution(KernelWriter& w) {
-  const int x = w.input(0);
-  const int weight = w.parameter(0);
-  const int y = w.make(num_elements(w.output_shape(0)), w.activation());
+  const auto [x, weight, bias] = cast_operands(w);
+  const int y = w.make(num_elements(w.output_shape(0)), w.product_dtype());
   Kernel& kernel = w.add(KernelKind::Convolution, {{x, GradRule::Fresh}, {weight, GradRule::Fresh}}, {y});
   kernel.saved = {{x, -1}, {weight, -1}};  // One formula makes all gradients, so it saves both for any of them.
   kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
   const std::int64_t out_channels = w.parameter_shape(0).front();
-  if (w.has_parameter(1)) {
-    kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
+  if (bias >= 0) {
+    kernel.inputs.push_back({bias, GradRule::Fresh});
     if (!w.context().is_cpu()) w.note_sum(kernel, 2, w.elements(y) / out_channels, true);
   }
   if (w.context().is_cpu()) note_convolution(w, kernel);

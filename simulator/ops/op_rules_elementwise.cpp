@@ -21,22 +21,29 @@ bool is_per_row(const KernelWriter& w) {
 
 // Inputs in either order; the larger one gives the shape.
 int product(KernelWriter& w, int x, int y) {
-  return w.elements(x) >= w.elements(y) ? w.mul(x, y, is_per_row(w)) : w.mul(y, x, is_per_row(w));
+  const bool is_in_order = w.elements(x) >= w.elements(y);
+  const int result = is_in_order ? w.mul(x, y, is_per_row(w)) : w.mul(y, x, is_per_row(w));
+  w.last_kernel().sums_in_reverse = is_in_order;  // The engine goes through the gradients as x, y.
+  return result;
 }
 
 int sum(KernelWriter& w, int x, int y) {
   const std::size_t rank = w.input_shape(0).size();
   const std::size_t other_rank = w.input_shape(1).size();
   const bool x_is_larger = w.elements(x) != w.elements(y) ? w.elements(x) > w.elements(y) : rank >= other_rank;
-  return x_is_larger ? w.sum_of(x, y, other_rank < rank) : w.sum_of(y, x, rank < other_rank);
+  const int result = x_is_larger ? w.sum_of(x, y, other_rank < rank) : w.sum_of(y, x, rank < other_rank);
+  w.last_kernel().sums_in_reverse = !x_is_larger;
+  return result;
 }
 
 int difference(KernelWriter& w, int x, int y) {
-  const int result = w.make(w.elements(x), w.slot(x).dtype);
+  const int result = w.make(w.elements(x), w.wider_of(x, y));
   Kernel& kernel = w.add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Alias}}, {result});
   if (w.elements(y) < w.elements(x)) {
     w.note_sum(kernel, 0, w.elements(x) / w.elements(y), is_per_row(w), w.bytes(result));
   }
+  w.note_narrow_operands(kernel);
+  kernel.sums_in_reverse = true;
   return result;
 }
 
@@ -47,8 +54,9 @@ int softcap(KernelWriter& w, int x) {
 // 0.5 * x * (1.0 + tanh(sqrt(2 / pi) * (x + 0.044715 * pow(x, 3)))): Hugging Face's NewGELUActivation.
 int gelu_written_out(KernelWriter& w, int x) {
   const int half = w.scale(x);
-  const int cube = w.unary(x, true, false);
-  const std::int64_t bytes = w.bytes(x);
+  const int base = w.widened(x);
+  const int cube = w.unary(base, true, false);
+  const std::int64_t bytes = w.bytes(base);
   w.last_kernel().backward_temps = {{bytes}, {bytes}};  // 3 * x.pow(2), as the backward of pow builds it.
   const int inner = w.sum_of(x, w.scale(cube));
   const int tanh = w.unary(w.scale(inner), false, true);
@@ -64,6 +72,7 @@ int reduced(KernelWriter& w, int x, bool fresh_gradient) {
 
 // sqrt(clamp(sum(weights * (x - mean)^2), eps)): ECAPA-TDNN's attentive statistics.
 int deviation(KernelWriter& w) {
+  w.require_wide(w.input(0), "A deviation");
   const int centered = difference(w, w.input(0), w.input(1));
   int squares = w.unary(centered, true, false);
   w.last_kernel().backward_temps = {{w.bytes(centered)}, {w.bytes(centered)}};  // 2 * x.pow(1)
@@ -96,6 +105,12 @@ int average_pool(KernelWriter& w, int x) {
   return y;
 }
 
+Dtype cast_dtype(const KernelWriter& w) {
+  const OpAttributes& attributes = w.op().attributes;
+  if (attributes.as_trained) return w.context().trained.value_or(w.activation());
+  return attributes.dtype.value_or(w.activation());
+}
+
 int write_elementwise(KernelWriter& w) {
   const int x = w.input(0);
   switch (w.op().kind) {
@@ -108,7 +123,7 @@ int write_elementwise(KernelWriter& w) {
     case OpKind::Tanh:
       return w.unary(x, false, true);
     case OpKind::Softmax:
-      return w.softmax(x);
+      return w.is_autocast() ? w.softmax(w.widened(x)) : w.softmax(x);
     case OpKind::Mul:
       return product(w, x, w.input(1));
     case OpKind::Add:
@@ -122,10 +137,11 @@ int write_elementwise(KernelWriter& w) {
     case OpKind::Dropout:
       return w.dropout(x);
     case OpKind::Cast:
-      return w.cast(x, w.op().attributes.dtype.value_or(w.activation()));
+      return w.cast(x, cast_dtype(w));
     case OpKind::Mean:
       return reduced(w, x, true);
     case OpKind::Sum:
+      w.require_wide(x, "A sum");
       return reduced(w, x, false);
     case OpKind::Std:
       return deviation(w);

@@ -73,9 +73,11 @@ void write_cross_entropy(KernelWriter& w) {
   if (w.context().implementations.loss.kind == LossKind::FlashAttn) {
     return write_flash_attn_cross_entropy(w, logits, wide, labels);
   }
-  const int log_probabilities = w.log_softmax(wide);
-  const int loss = w.make(1, w.slot(wide).dtype);
-  const int total_weight = w.make(1, w.slot(wide).dtype, false);
+  // cross_entropy asks log_softmax for the dtype of the logits, and autocast respects that.
+  const int log_probabilities = w.widened(w.log_softmax(wide));
+  const Dtype dtype = w.slot(log_probabilities).dtype;
+  const int loss = w.make(1, dtype);
+  const int total_weight = w.make(1, dtype, false);
   Kernel& nll = w.add(KernelKind::Elementwise, {{log_probabilities, GradRule::Fresh}}, {loss, total_weight});
   nll.saved = {{log_probabilities, -1}, {labels, -1}, {total_weight, -1}};
   // The caller's variables live until the loss function returns.
@@ -85,15 +87,16 @@ void write_cross_entropy(KernelWriter& w) {
 }
 
 void write_mse(KernelWriter& w) {
-  const int prediction = w.input(0);
+  const int target = w.widened(w.input(1));
+  const int prediction = w.widened(w.input(0));
   // The squares are made in the result's own storage, which is not freed when the result becomes their mean.
   const int squares = w.make(w.elements(prediction), w.slot(prediction).dtype);
   const int loss = w.alias(squares, 1);
   Kernel& kernel =
-      w.add(KernelKind::Elementwise, {{prediction, GradRule::Fresh}, {w.input(1), GradRule::Fresh}}, {loss});
+      w.add(KernelKind::Elementwise, {{prediction, GradRule::Fresh}, {target, GradRule::Fresh}}, {loss});
   kernel.forward_temps = {w.bytes(squares)};
   for (const std::int64_t bytes : w.scratch_of(1, w.elements(prediction), true)) kernel.forward_temps.push_back(bytes);
-  kernel.saved = {{prediction, -1}, {w.input(1), -1}};
+  kernel.saved = {{prediction, -1}, {target, -1}};
   w.set_output(0, loss);
 }
 

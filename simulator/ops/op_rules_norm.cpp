@@ -11,6 +11,7 @@
 // Not modeled: cuDNN batch norm's reserve.
 
 #include <algorithm>
+#include <vector>
 
 #include "simulator/ops/kernel_writer.h"
 
@@ -48,7 +49,7 @@ void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, 
   const std::int64_t warps = (width + kWarp - 1) / kWarp;
   if (w.context().is_cpu() || rows <= kTall || warps >= w.context().num_sms / 2) return;
   const std::int64_t parts = std::min((rows + kWarp - 1) / kWarp, 32768 / warps);
-  const std::int64_t size = size_of(w.activation()).count();
+  const std::int64_t size = size_of(w.is_autocast() ? w.slot(kernel.inputs.back().slot).dtype : w.activation()).count();
   const int num_inputs = static_cast<int>(kernel.inputs.size());
   for (int p = 1; p < num_inputs; ++p) {
     kernel.backward_temps.push_back({size * parts * width, TempLife::Late, p});
@@ -60,6 +61,14 @@ void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, 
   }
 }
 
+// torch.rms_norm is in none of autocast's lists: with two dtypes it runs other kernels.
+void require_one_dtype(KernelWriter& w, int x, int weight) {
+  if (!w.is_autocast() || w.slot(x).dtype == w.slot(weight).dtype) return;
+  w.refuse({"/runtime/implementations/rms_norm",
+            "Under autocast the fused RMSNorm would read a tensor and a weight of two dtypes, which is not predicted.",
+            "Write \"written_out\"."});
+}
+
 void write_rms_norm(KernelWriter& w) {
   const int x = w.input(0);
   const std::int64_t width = w.input_shape(0).back();
@@ -67,6 +76,7 @@ void write_rms_norm(KernelWriter& w) {
   const Dtype own = w.slot(x).dtype;
   const bool is_own = w.op().attributes.unit_offset || w.op().attributes.wide_weight;
   const bool fused = w.context().implementations.rms_norm == RmsNormImplementation::Fused && !is_own;
+  if (fused && w.has_parameter(0)) require_one_dtype(w, x, w.parameter(0));
   if (fused && !w.context().is_cpu()) {
     const int y = w.make(w.elements(x), own);
     const int inverse = w.make(rows, Dtype::Float32, false);
@@ -106,16 +116,36 @@ std::int64_t copy_in_order(const KernelWriter& w, int x) {
   return w.slot(x).strides.empty() ? 0 : w.bytes(x);
 }
 
+// What a fused norm reads.
+struct NormOperands {
+  int x = -1;
+  std::vector<int> parameters;  // Weight and bias, or fewer.
+};
+
+NormOperands norm_operands(const KernelWriter& w) {
+  NormOperands all{.x = w.input(0), .parameters = {}};
+  for (int p = 0; w.has_parameter(p); ++p) all.parameters.push_back(w.parameter(p));
+  return all;
+}
+
+// The operands of a norm that autocast runs in fp32.
+NormOperands wide_norm_operands(KernelWriter& w) {
+  NormOperands all = norm_operands(w);
+  for (std::size_t p = all.parameters.size(); p-- > 0;) all.parameters[p] = w.widened(all.parameters[p]);
+  all.x = w.widened(all.x);
+  return all;
+}
+
 // One fused kernel with a mean and an inverse deviation per row or channel.
-Kernel& write_fused_norm(KernelWriter& w, std::int64_t statistics, Dtype dtype) {
-  const int x = w.input(0);
+Kernel& write_fused_norm(KernelWriter& w, const NormOperands& operands, std::int64_t statistics, Dtype dtype) {
+  const int x = operands.x;
   const int y = w.make(w.elements(x), w.slot(x).dtype);
   const int mean = w.make(statistics, dtype, false);
   const int inverse = w.make(statistics, dtype, false);
   Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, mean, inverse});
   kernel.saved = {{x, -1}, {mean, -1}, {inverse, -1}};
-  for (int p = 0; w.has_parameter(p); ++p) kernel.inputs.push_back({w.parameter(p), GradRule::Fresh});
-  if (w.has_parameter(0)) kernel.saved.insert(kernel.saved.begin() + 1, {w.parameter(0), -1});
+  for (const int parameter : operands.parameters) kernel.inputs.push_back({parameter, GradRule::Fresh});
+  if (!operands.parameters.empty()) kernel.saved.insert(kernel.saved.begin() + 1, {operands.parameters[0], -1});
   w.set_output(0, y);
   return kernel;
 }
@@ -123,16 +153,17 @@ Kernel& write_fused_norm(KernelWriter& w, std::int64_t statistics, Dtype dtype) 
 void write_layer_norm(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(w.input(0)) / width;
-  const std::int64_t copy = copy_in_order(w, w.input(0));
+  const NormOperands operands = wide_norm_operands(w);
+  const std::int64_t copy = copy_in_order(w, operands.x);
   // On CPU the statistics have the dtype of the parameters, and each thread sums its own gradients of them
   // (native/layer_norm.cpp, native/cpu/layer_norm_kernel.cpp).
   const bool is_cpu = w.context().is_cpu();
-  Kernel& kernel = write_fused_norm(w, rows, is_cpu ? w.activation() : Dtype::Float32);
+  Kernel& kernel = write_fused_norm(w, operands, rows, is_cpu ? w.activation() : Dtype::Float32);
   if (is_cpu && w.has_parameter(0)) {
     const std::int64_t sums = 2 * w.context().num_sms * width * size_of(w.activation()).count();
     kernel.backward_temps.push_back({sums, TempLife::Late, 1});
   }
-  if (w.has_parameter(1)) kernel.saved.insert(kernel.saved.begin(), {w.parameter(1), -1});
+  if (w.has_parameter(1)) kernel.saved.insert(kernel.saved.begin(), {operands.parameters[1], -1});
   kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};
   if (copy > 0) {
     kernel.forward_temps = {copy};
@@ -147,7 +178,8 @@ void write_group_norm(KernelWriter& w) {
   const Shape& shape = w.input_shape(0);
   const std::int64_t groups = shape[0] * w.op().attributes.groups;
   const std::int64_t channels = 4 * shape[0] * shape[1];
-  Kernel& kernel = write_fused_norm(w, groups, w.slot(w.input(0)).dtype);
+  const NormOperands operands = wide_norm_operands(w);
+  Kernel& kernel = write_fused_norm(w, operands, groups, w.slot(operands.x).dtype);
   kernel.forward_temps = {channels, channels};
   kernel.backward_temps = {{channels}, {channels}, {4 * groups}, {4 * groups}, {channels}};
 }
@@ -163,7 +195,7 @@ void write_norm_op(KernelWriter& w) {
     case OpKind::GroupNorm:
       return write_group_norm(w);
     default:
-      write_fused_norm(w, w.input_shape(0)[1], Dtype::Float32);
+      write_fused_norm(w, norm_operands(w), w.input_shape(0)[1], Dtype::Float32);
   }
 }
 

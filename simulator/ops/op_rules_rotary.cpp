@@ -50,8 +50,10 @@ void write_rotary_table(KernelWriter& w) {
 
 // x * t for a table t that needs no gradient.
 int mul_table(KernelWriter& w, int x, int table) {
-  const int y = w.make(w.elements(x), w.slot(x).dtype);
-  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}, {table, GradRule::None}}, {y}).saved = {{table, 0}};
+  const int y = w.make(w.elements(x), w.wider_of(x, table));
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}, {table, GradRule::None}}, {y});
+  kernel.saved = {{table, 0}};
+  w.note_narrow_operands(kernel);
   return y;
 }
 
@@ -162,7 +164,9 @@ void write_rotary(KernelWriter& w) {
     cos = repeated_halves(w, cos);
     sin = repeated_halves(w, sin);
   }
-  if (size_of(w.slot(cos).dtype) > size_of(w.slot(w.input(0)).dtype)) return rotate_wide(w, cos, sin);
+  // Under autocast nothing casts q and k before or after: they leave as wide as the tables.
+  const bool is_wider = size_of(w.slot(cos).dtype) > size_of(w.slot(w.input(0)).dtype);
+  if (is_wider && !w.is_autocast()) return rotate_wide(w, cos, sin);
   const bool is_plain = !w.op().attributes.partial_rotary && !w.op().attributes.by_halves;
   const bool seq_first = kind == RotaryImplementation::HalvesSeqFirst && is_plain;
   for (int i = 0; i < 2; ++i) {

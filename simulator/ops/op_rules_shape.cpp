@@ -64,6 +64,8 @@ void write_kv_cache(KernelWriter& w) {
 // A node of its own (CopySlices) copies the gradient of the whole, and uses a copy of the part.
 int set_slice(KernelWriter& w) {
   const int x = w.input(0), part = w.input(1);
+  w.require_wide(x, "A change of a part");
+  w.require_wide(part, "A change of a part");
   const int y = w.slot(part).differentiable ? w.written_in_place(x) : w.alias(x);
   const bool is_new = !w.slot(x).differentiable;  // Its gradient is copied all the same, and dropped.
   Kernel& kernel =

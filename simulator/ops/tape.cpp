@@ -96,6 +96,16 @@ void TapeRecorder::count_uses(std::size_t end) {
     for (const KernelInput& input : program_.kernels[k].inputs) ++uses_[storage_of(input.slot)];
     for (const int slot : program_.kernels[k].holds) ++uses_[storage_of(slot)];
   }
+  for (std::size_t s = 0; s < uses_.size(); ++s) {
+    if (is_cached(s)) ++uses_[s];
+  }
+}
+
+// Autocast caches its copy of a trained parameter until the outermost context exits: that of the forward, or that of
+// the recomputation.
+bool TapeRecorder::is_cached(std::size_t storage) const {
+  const int parameter = program_.storages[storage].cast_of;
+  return parameter >= 0 && flow_.requires_grad[program_.parameter_slot[parameter]];
 }
 
 void TapeRecorder::count_saves() {

@@ -38,6 +38,7 @@ struct TapeEvent {
     ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
     HoldInput,       ///< Holds block input `storage` until the end of the backward,
     HoldOwn,         ///< or storage `storage`.
+    HoldInForward,   ///< Storage `storage` lives until the model's forward and its loss are over.
     Carry,           ///< `storage`, or that of the HoldOwn before this, lives into the next micro-batch, with `bytes`.
     DropCarried,     ///< Frees the `storage`th carried one.
     ReleaseParam,    ///< The recomputation no longer needs block parameter `storage`, which it had saved.

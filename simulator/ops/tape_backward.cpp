@@ -151,11 +151,16 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   };
   // The node owns a recomputed tensor and frees it when it returns; a Python Function sums before that.
   if (is_checkpointed() && !kernel.saves_when_done) release_all_saved();
-  std::size_t next = 0;
+  std::vector<std::size_t> deferred;  // In `made`.
+  std::vector<const KernelInput*> wanted;
   for (const KernelInput& input : kernel.inputs) {
     if (!is_wanted(input)) continue;
-    if (input.is_summed) sum_gradient(kernel, input, unsummed[next], made[next].second, grad_out);
-    ++next;
+    if (input.is_summed) deferred.push_back(wanted.size());
+    wanted.push_back(&input);
+  }
+  if (kernel.sums_in_reverse) std::reverse(deferred.begin(), deferred.end());
+  for (const std::size_t i : deferred) {
+    sum_gradient(kernel, *wanted[i], unsummed[i], made[i].second, grad_out);
   }
   if (is_checkpointed() && kernel.saves_when_done) release_all_saved();
   for (const int slot : kernel.outputs) {
@@ -213,6 +218,7 @@ Shape TapeRecorder::order_of(const Kernel& kernel, const KernelInput& input, con
       return is_dense(order.input, strides) ? Shape{} : strides;
     }
     case GradientOrder::Kind::Cut: {
+      if (input.is_summed) return {};  // A cast part is a copy in order.
       const Shape strides = grad_out.strides.empty() ? dense_strides(order.output) : grad_out.strides;
       Shape part = order.output;
       std::int64_t others = 1;

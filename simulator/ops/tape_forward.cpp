@@ -78,9 +78,22 @@ void TapeRecorder::end_of_forward() {
       drop_if_dead(storage_of(saved.slot));
     }
   }
+  leave_to_cache();
   for (int v = 0; v < block_.num_inputs; ++v) {
     const bool is_kept_here = checkpointing_ ? !is_on_host(v) : saves_[v] > 0;
     if (!is_kept_here) emit(Kind::ReleaseInput, v);
+  }
+}
+
+// The graph holds the copies that it has saved longer than autocast does.
+void TapeRecorder::leave_to_cache() {
+  for (std::size_t s = 0; s < program_.storages.size(); ++s) {
+    if (!is_cached(s)) continue;
+    --uses_[s];
+    if (!alive_[s] || saves_[s] > 0 || uses_[s] > 0) continue;
+    alive_[s] = false;
+    inside_ -= program_.storages[s].bytes;
+    emit(Kind::HoldInForward, name_[s]);
   }
 }
 

@@ -54,6 +54,7 @@ class TapeRecorder {
   }
   bool is_saved(const Kernel& kernel, const SavedSlot& saved) const { return flow_.is_saved(kernel, saved); }
   void count_uses(std::size_t end);
+  bool is_cached(std::size_t storage) const;
   void count_saves();
   /// A returned value has a name to the end, also in a recomputation, whose results are not used.
   bool is_escaping(int storage) const { return is_output_[storage]; }
@@ -102,6 +103,7 @@ class TapeRecorder {
   void call_unit(const Kernel& kernel);
   void run_all_ops();
   void end_of_forward();
+  void leave_to_cache();
   std::int64_t kept_inside() const;
   std::size_t end_of_recomputation() const;
   void find_kept_parameters();

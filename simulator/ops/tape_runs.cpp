@@ -25,6 +25,7 @@ bool names_own_storage(Kind kind) {
     case Kind::UnshareGrad:
     case Kind::EmitGrad:
     case Kind::HoldOwn:
+    case Kind::HoldInForward:
     case Kind::Carry:
       return true;
     case Kind::Alloc:

@@ -207,20 +207,25 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& 
   settings.rules.head_reduces_in = head_reduces_in(model, plan);
   settings.checkpointing = plan.checkpointing;
   settings.checkpointing.entries.clear();
-  settings.costs = compute_costs(cluster, settings.rules.activation, settings.rules.implementations);
+  settings.costs = compute_costs(cluster, compute_dtype(model, plan), settings.rules.implementations);
   take_machine(gpu, plan.mesh.world_size(), settings.costs);
   settings.workspaces = gpu.kernel_workspaces.get();
   settings.cast_inputs = inputs_cast_by_root(model, plan);
   settings.kept_workspaces = kept_workspaces(plan.runtime.quirks.cublas_workspaces);
-  if (!traits_of(plan).gathers_each_read) return settings;
+  settings.rules.autocast = plan.mixed_precision.autocast;
+  const bool gathers_each_read = traits_of(plan).gathers_each_read;
+  if (!gathers_each_read && !plan.mixed_precision.autocast) return settings;
+  for (const Parameter& parameter : model.parameters) {
+    settings.parameter_dtypes.push_back(stored_dtype(plan, parameter));
+    if (plan.mixed_precision.autocast && parameter.trainable && !settings.rules.trained) {
+      settings.rules.trained = settings.parameter_dtypes.back();
+    }
+  }
+  if (!gathers_each_read) return settings;
   settings.rules.reads = {.shard = plan.mesh.dp_shard(),
                           .replicate = plan.mesh.dp_replicate(),
                           .rank = rank,
                           .precision = plan.mixed_precision};
-  for (const Parameter& parameter : model.parameters) {
-    const bool is_given = plan.parameter_dtype && parameter.trainable;
-    settings.parameter_dtypes.push_back(is_given ? *plan.parameter_dtype : parameter.dtype);
-  }
   return settings;
 }
 

@@ -32,7 +32,7 @@ struct TapeSettings {
   ComputeCosts costs;
   const KernelWorkspaces* workspaces = nullptr;  ///< For a CPU. REQUIRES: it outlives the library.
   std::vector<bool> cast_inputs;                 ///< [num inputs] True if the root casts it to the activations' dtype.
-  std::vector<Dtype> parameter_dtypes = {};      ///< [num parameters] If each read makes a copy; otherwise empty.
+  std::vector<Dtype> parameter_dtypes = {};      ///< [num parameters] As for expand_block().
   KeptWorkspaces kept_workspaces = {};
 
   bool operator==(const TapeSettings&) const = default;

@@ -64,16 +64,28 @@ class Run:
         words = [self.case.name, self.gpu, self.dtype, *(f"{k}={v}" for k, v in self.implementations.items())]
         return " ".join(words).replace("/", "-")
 
+    @property
+    def is_autocast(self) -> bool:
+        """Parameters in float32 on one GPU, without a wrapper, and a forward under torch.autocast."""
+        return self.dtype == "autocast"
+
+    @property
+    def ranks(self) -> int:
+        return 1 if self.is_autocast else RANKS
+
     def precision(self) -> dict[str, Any]:
         """Frozen parameters keep the checkpoint's dtype, so that whole models are gathered in the other one."""
+        if self.is_autocast:
+            return {"parameter_dtype": "float32", "mixed_precision": {"autocast": "bfloat16"}}
         if self.case.modules is None:
             return {"parameter_dtype": self.dtype}
         return {"mixed_precision": {"param_dtype": self.dtype, "reduce_dtype": "float32"}}
 
     def plan(self, spec_file: pathlib.Path) -> dict[str, Any]:
         return {"format_version": "1.0", "model": {"name": self.case.name, "file": str(spec_file)},
-                "mesh": {"replicate": 1, "shard": RANKS}, "units": [{"modules": [""]}], **self.precision(),
-                "runtime": {"implementations": self.implementations}, **self.case.plan}
+                "mesh": {"replicate": 1, "shard": self.ranks}, "units": [{"modules": [""]}], **self.precision(),
+                "runtime": {"name": "pytorch-ddp" if self.is_autocast else "pytorch-fsdp2",
+                            "implementations": self.implementations}, **self.case.plan}
 
 
 def all_runs() -> list[Run]:
@@ -82,6 +94,7 @@ def all_runs() -> list[Run]:
         choices = [dict(itertools.chain.from_iterable(c.items() for c in combination))
                    for combination in itertools.product(*(IMPLEMENTATIONS[use] for use in case.uses))]
         runs += [Run(case, gpu, dtype, choice) for gpu in GPUS for dtype in case.dtypes for choice in choices]
+        runs += [Run(case, "H100-SXM", "autocast", choice) for choice in choices]
     return runs
 
 
@@ -174,7 +187,7 @@ def predict(runs: list[Run], folder: pathlib.Path) -> list[Predicted | str]:
         spec_file, plan_file = folder / f"{number}.spec.json", folder / f"{number}.plan.json"
         spec_file.write_text(json.dumps(run.case.spec()), encoding="utf-8")
         plan_file.write_text(json.dumps(run.plan(spec_file)), encoding="utf-8")
-        lines.append(f"{plan_file} {run.gpu} {RANKS} 0 1\n")
+        lines.append(f"{plan_file} {run.gpu} {run.ranks} 0 1\n")
     jobs = folder / "jobs.txt"
     jobs.write_text("".join(lines), encoding="utf-8")
     answers = folder / "answers.txt"
@@ -226,7 +239,9 @@ class Compared:
 
 
 def compare(run: Run, predicted: Predicted | str, results: dict[str, Any]) -> Compared | None:
-    """None: neither of the two runs it."""
+    """None: neither of the two runs it, or we do not predict it under autocast."""
+    if run.is_autocast and "predicted" in (predicted if isinstance(predicted, str) else predicted.refusal):
+        return None
     if isinstance(predicted, str):
         return Compared(problem=f"not predicted: {predicted}")
     real = results[run.name]

@@ -1,0 +1,156 @@
+// torch.autocast around the forward and the loss.
+//
+// Autocast casts the arguments of listed ops: products, convolutions and attention to its dtype, norms, powers and
+// losses to fp32. All other ops follow PyTorch's type promotion. The op rules (simulator/ops/) say what that allocates.
+// A copy of a trained fp32 parameter is cached until the forward and its loss are over, so that we allow each one to be
+// multiplied once.
+//
+// Sources: aten/src/ATen/autocast_mode.h (the lists) and autocast_mode.cpp (cached_cast), torch/amp/autocast_mode.py,
+// torch 2.11; deepspeed/runtime/engine.py (torch_autocast), DeepSpeed 0.19.8.
+//
+// Not modeled: fp16, whose loss is scaled by a GradScaler; experts; losses other than PyTorch's; selective
+// checkpointing; autocast beside the mixed precision of FSDP1 or FSDP2.
+
+#include "core/frameworks/check_autocast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/plan/framework_traits.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::string_view kPlace = "mixed_precision/autocast";
+constexpr std::string_view kOthers = "Plan with --precision bf16 or fp32.";
+
+bool is_expert(OpKind kind) {
+  return kind == OpKind::Router || kind == OpKind::Experts || kind == OpKind::GroupedExperts;
+}
+
+bool multiplies(OpKind kind) {
+  return kind == OpKind::Linear || kind == OpKind::Conv1d || kind == OpKind::Conv2d;
+}
+
+/// Calls `visit(call, op)` for all ops of the forward.
+template <class Visit>
+void for_each_op(const Model& model, Visit visit) {
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[call.block].ops) visit(call, op);
+  }
+}
+
+/// The first parameter that a step multiplies twice, whose second reader would find the copy of the first; -1 if none.
+int multiplied_twice(const Plan& plan, const Model& model) {
+  std::vector<int> readers(model.parameters.size(), 0);
+  for_each_op(model, [&](const Call& call, const Op& op) {
+    if (!multiplies(op.kind)) return;
+    for (const int p : op.parameters) ++readers[call.parameters[p]];
+  });
+  for (std::size_t p = 0; p < readers.size(); ++p) {
+    const Parameter& parameter = model.parameters[p];
+    const bool is_cached = parameter.trainable && stored_dtype(plan, parameter) == Dtype::Float32;
+    if (readers[p] > 1 && is_cached) return static_cast<int>(p);
+  }
+  return -1;
+}
+
+bool has_other_table(const OpAttributes& attributes) {
+  return attributes.wide || attributes.by_halves || attributes.as_complex || attributes.written_out;
+}
+
+/// Whether some attention has trained sinks, or values of another width than the keys.
+bool has_other_attention(const Model& model) {
+  bool found = false;
+  for_each_op(model, [&](const Call& call, const Op& op) {
+    if (op.kind != OpKind::Attention) return;
+    const std::vector<Value>& values = model.blocks[call.block].values;
+    const bool is_narrower = values[op.inputs[0]].shape.back() != values[op.inputs[2]].shape.back();
+    found = found || is_narrower || !op.parameters.empty();
+  });
+  return found;
+}
+
+void check_model(const Plan& plan, const Model& model, Errors& errors) {
+  const auto wrong = [&](std::string what, std::string_view hint) {
+    errors.push_back({std::string(kPlace), std::move(what), std::string(hint)});
+  };
+  const auto has = [&](const auto& is_such) {
+    bool found = false;
+    for_each_op(model, [&](const Call&, const Op& op) { found = found || is_such(op); });
+    return found;
+  };
+  if (has([](const Op& op) { return op.kind == OpKind::Recorded; })) {
+    wrong("A captured model has the precision of its script, autocast included.", "Leave it out.");
+    return;
+  }
+  if (has([](const Op& op) { return is_expert(op.kind); })) {
+    wrong("Experts under autocast are not predicted.", kOthers);
+  }
+  if (has([](const Op& op) { return op.kind == OpKind::RotaryTable && has_other_table(op.attributes); })) {
+    wrong("Heads that are turned in fp32, or by other tables than Llama's, are not predicted under autocast.", kOthers);
+  }
+  if (has([](const Op& op) { return op.kind == OpKind::Attention && op.attributes.packed != PackedAttention::None; })) {
+    wrong("Packed rows are not predicted under autocast.", kOthers);
+  }
+  if (has_other_attention(model)) {
+    wrong("Attention with sinks, or with values of another width than the keys, is not predicted under autocast.",
+          kOthers);
+  }
+  if (plan.runtime.implementations.padding_mask) {
+    wrong("Masks of padding are not predicted under autocast.", kOthers);
+  }
+  if (const int twice = multiplied_twice(plan, model); twice >= 0) {
+    wrong(fmt::format("\"{}\" is multiplied twice, and autocast would reuse its copy, which is not predicted.",
+                      model.parameters[twice].name),
+          kOthers);
+  }
+}
+
+}  // namespace
+
+Errors check_autocast(const Plan& plan, const Model& model) {
+  Errors errors;
+  const MixedPrecision& precision = plan.mixed_precision;
+  if (!precision.autocast) return errors;
+  const auto wrong = [&](std::string_view where, std::string what, std::string hint) {
+    errors.push_back({std::string(where), std::move(what), std::move(hint)});
+  };
+  const FrameworkTraits& traits = traits_of(plan);
+  if (!traits.predicts_autocast) {
+    wrong(kPlace,
+          traits.zero_stage > 0
+              ? std::string("DeepSpeed has a torch_autocast of its own, which is not predicted.")
+              : fmt::format("Autocast around {} is not predicted: it has a mixed precision of its own.", traits.title),
+          "Plan with --precision mixed, or for --runtime ddp.");
+  }
+  if (*precision.autocast != Dtype::BFloat16) {
+    wrong(kPlace,
+          *precision.autocast == Dtype::Float16
+              ? std::string("Autocast in float16 needs a GradScaler, which is not predicted.")
+              : fmt::format("Autocast in {} is not predicted.", name_of(*precision.autocast)),
+          "Write bfloat16.");
+  }
+  if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
+    wrong(kPlace, "Autocast beside another mixed precision is not predicted.", "Leave the other dtypes out.");
+  }
+  if (plan.runtime.implementations.loss.kind != LossKind::PyTorch) {
+    wrong("runtime/implementations/loss", "Under autocast only PyTorch's loss is predicted.", "Write \"pytorch\".");
+  }
+  const std::vector<Checkpointing::Entry>& entries = plan.checkpointing.entries;
+  if (std::any_of(entries.begin(), entries.end(),
+                  [](const auto& entry) { return entry.mode == CheckpointMode::Selective; })) {
+    wrong("activation_checkpointing", "Selective checkpointing under autocast is not predicted.",
+          "Write full, or leave it out.");
+  }
+  check_model(plan, model, errors);
+  return errors;
+}
+
+}  // namespace fsdp
