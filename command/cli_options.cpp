@@ -349,6 +349,12 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Explain, "--explain", "", "", kOutput,
                "With --wrap size:N or class:NAME: explain for each visited module why it is or is not a unit",
                Command::Plan},
+    OptionInfo{Option::Phases, "--phases", "", "", kOutput,
+               "Print the peaks of a job's phases, on a GPU and on the host: loading, steps, evaluation, saving, "
+               "resuming; exit with 1 if one does not fit",
+               kPlans},
+    OptionInfo{Option::EvaluationBatch, "--eval-batch", "N", "", kOutput,
+               "With --phases: samples per GPU in an evaluation (default: those of training)", kPlans},
     OptionInfo{Option::Time, "--time", "", "", kOutput,
                "The time of a step: the waits that cost most, and changes that shorten each", Command::Explain},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Print more: all terms, sources and plans of the front",

@@ -162,6 +162,8 @@ enum class CommandOption : std::uint8_t {
   For,
   Color,
   Explain,
+  Phases,
+  EvaluationBatch,
   Time,
   Verbose,
   Quiet,

@@ -12,6 +12,7 @@
 #include "command/cli_commands.h"
 #include "command/cli_lengths.h"
 #include "command/cli_machines.h"
+#include "command/cli_phases.h"
 #include "command/cli_plan_file.h"
 #include "command/cli_request.h"
 #include "command/cli_runtimes.h"
@@ -80,6 +81,11 @@ ExitCode code_of(const CommandLine& line, const StepReport& report) {
 Verdict worse_verdict(const StepReport& report, const std::optional<planner::LengthAnswer>& lengths) {
   const bool is_out = lengths && lengths->verdict().verdict == Verdict::DoesNotFit;
   return is_out ? Verdict::DoesNotFit : report.verdict;
+}
+
+/// The code of an answer whose job has these phases.
+ExitCode with_phases(ExitCode code, const std::vector<JobPhaseNeed>& phases) {
+  return has_misfit(phases) ? kExitNo : code;
 }
 
 /// The next commands. `plan_file` is empty if the plan was not written.
@@ -178,12 +184,16 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
   const auto written = write_plan_file(line, output, report, answer.request.cluster);
   // Completes an answer that has begun.
   if (!written && answer.printed.num_sections == 0) return tl::unexpected(written.error());
-  const ExitCode code = code_of(line, report, *lengths);
+  const std::vector<JobPhaseNeed>& phases = answer.result.explanation.phases;
+  const ExitCode code = with_phases(code_of(line, report, *lengths), phases);
   if (writes_to_stdout(line)) return code;
   if (output.format == text::Format::Json) {
     output.console.out << answer.json(*lengths ? &**lengths : nullptr);
   } else if (output.quiet) {
     text::Document further = answer.further;
+    if (const std::string misfit = first_misfit(phases, report.memory.budget); !misfit.empty()) {
+      further.push_back(text::Entry{.label = "phases", .lines = {misfit}});
+    }
     // An unproven claim is among the notes, and belongs to the verdict.
     const std::string& doubt = answer.result.proof.doubt;
     if (!doubt.empty()) further.push_back(text::Entry{.label = "note", .lines = {doubt}});
@@ -203,10 +213,19 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
   return written ? CommandResult(code) : tl::unexpected(written.error());
 }
 
+/// Adds the phases of the best plan's job, if they are requested.
+Errors add_phases(const CommandLine& line, const planner::ResolvedRequest& request, planner::SearchResult& result) {
+  auto phases = phases_of(line, request.spec, request.workload, request.cluster, result.report);
+  if (!phases) return phases.error();
+  result.explanation.phases = *std::move(phases);
+  return {};
+}
+
 /// plan with several machines.
 CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
+  append(errors, check_phases(line));
   const MachineWords words = read_machine_words(line, errors);
   const std::int64_t work = work_of_effort(line, errors);
   planner::PlanRequest request = read_choices(words.rest, errors);
@@ -232,9 +251,10 @@ CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
     progress.show(machine + ": " + render::text_of(now));
   };
   options.on_machine = [&](const std::string& name) { machine = name; };
-  const auto found = planner::compare_machines(request, words.range, output.console.library, options);
+  auto found = planner::compare_machines(request, words.range, output.console.library, options);
   progress.erase();
   if (!found) return input_failure(found.error());
+  if (Errors wrong = add_phases(line, found->request, found->result); !wrong.empty()) return input_failure(wrong);
 
   return finish_plan(line, output,
                      {.result = found->result,
@@ -260,6 +280,7 @@ void keep_framework(OtherFrameworks others, planner::SearchResult& result) {
 CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, OtherFrameworks others) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
+  append(errors, check_phases(line));
   const std::vector<Framework> runtimes = runtimes_of(line, errors);
   const std::int64_t work = work_of_effort(line, errors);
   CommandLine rest = without_lists(line);
@@ -294,6 +315,7 @@ CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, O
   progress.erase();
   if (!found) return input_failure(found.error());
   keep_framework(others, found->result);
+  if (Errors wrong = add_phases(line, found->request, found->result); !wrong.empty()) return input_failure(wrong);
 
   return finish_plan(
       line, output,
@@ -348,6 +370,7 @@ CommandResult finish_search(const CommandLine& line, const Output& output, const
 CommandResult plan_for_trainer(const planner::TrainerRelease& release, const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
+  append(errors, check_phases(line));
   Result<planner::ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
   const planner::SearchObjective objective = search_objective_of(line, errors);
@@ -366,9 +389,10 @@ CommandResult plan_for_trainer(const planner::TrainerRelease& release, const Com
   options.larger_gpus = request->larger_gpus;
   set_effort(work, options);
   limit_by_effort_alone(line, request->space);
-  const auto result = planner::search_for(release, *request, options);
+  auto result = planner::search_for(release, *request, options);
   progress.erase();
   if (!result) return input_failure(result.error());
+  if (Errors wrong = add_phases(line, *request, *result); !wrong.empty()) return input_failure(wrong);
   return finish_search(line, output, *request, *result, {.wanted = release});
 }
 
@@ -412,6 +436,7 @@ CommandResult plan_as_asked(const CommandLine& line, const Output& output, Other
   if (compares_machines(line)) return plan_on_machines(line, output);
   Errors errors = check_outputs(line, {Option::Output});
   append(errors, check_explain(line, output));
+  append(errors, check_phases(line));
   Result<planner::ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
   const planner::SearchObjective objective = search_objective_of(line, errors);
@@ -449,6 +474,7 @@ CommandResult plan_as_asked(const CommandLine& line, const Output& output, Other
   progress.erase();
   if (!result) return input_failure(result.error());
   keep_framework(others, *result);
+  if (Errors wrong = add_phases(line, *request, *result); !wrong.empty()) return input_failure(wrong);
 
   return finish_search(line, output, *request, *result, printed);
 }
@@ -468,17 +494,21 @@ CommandResult plan_command(const CommandLine& given, const Output& output) {
 }
 
 CommandResult simulate_command(const CommandLine& line, const Output& output) {
+  if (Errors errors = check_phases(line); !errors.empty()) return input_failure(std::move(errors));
   auto prediction = predict_plan_file(line, output);
   if (!prediction) return tl::unexpected(std::move(prediction).error());
   auto& [given, predictor, report] = *prediction;
   const auto lengths = answer_lengths(line, output, given.spec, given.cluster, report);
   if (!lengths) return input_failure(lengths.error());
+  auto phases = phases_of(line, given.spec, given.workload, given.cluster, report);
+  if (!phases) return input_failure(phases.error());
   if (output.format == text::Format::Json) {
-    output.console.out << render::to_json(report, &given.cluster, nullptr, *lengths ? &**lengths : nullptr);
+    output.console.out << render::to_json(report, &given.cluster, nullptr, *lengths ? &**lengths : nullptr, *phases);
   } else if (output.quiet) {
     print_quietly(output, report, false, {}, *lengths);
   } else {
-    const planner::Explanation explanation{.notes = planner::plan_notes(report.plan, report, predictor)};
+    const planner::Explanation explanation{.notes = planner::plan_notes(report.plan, report, predictor),
+                                           .phases = *phases};
     const Verdict verdict = worse_verdict(report, *lengths);
     text::Document document = render::document_of(
         report, explanation, output.view(),
@@ -490,7 +520,7 @@ CommandResult simulate_command(const CommandLine& line, const Output& output) {
     if (*lengths) document = render::with_lengths(std::move(document), **lengths);
     output.print(document);
   }
-  return code_of(line, report, *lengths);
+  return with_phases(code_of(line, report, *lengths), *phases);
 }
 
 namespace {
@@ -516,6 +546,7 @@ CommandResult explain_time(const CommandLine& line, const Output& output, const 
 }  // namespace
 
 CommandResult explain_command(const CommandLine& line, const Output& output) {
+  if (Errors errors = check_phases(line); !errors.empty()) return input_failure(std::move(errors));
   auto prediction = predict_plan_file(line, output);
   if (!prediction) return tl::unexpected(std::move(prediction).error());
   auto& [given, predictor, report] = *prediction;
@@ -545,16 +576,20 @@ CommandResult explain_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Time)) return explain_time(line, output, request, report);
   Result<std::vector<planner::Remedy>> remedies = planner::remedies_for(request);
   if (!remedies) return input_failure(remedies.error());
+  auto phases = phases_of(line, given.spec, given.workload, given.cluster, report);
+  if (!phases) return input_failure(phases.error());
   const planner::Explanation explanation{.binding = planner::binding_of(report),
                                          .remedies = std::move(*remedies),
-                                         .notes = planner::plan_notes(report.plan, report, predictor)};
+                                         .notes = planner::plan_notes(report.plan, report, predictor),
+                                         .phases = *phases};
 
   const auto written = write_plan_file(line, output, report, given.cluster);
   if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(line, report);
+  const ExitCode code = with_phases(code_of(line, report), *phases);
+  if (writes_to_stdout(line)) return code;
   if (output.format == text::Format::Json) {
-    output.console.out << render::to_json(report, &given.cluster, &explanation);
-    return code_of(line, report);
+    output.console.out << render::to_json(report, &given.cluster, &explanation, nullptr, *phases);
+    return code;
   }
   if (output.quiet) {
     print_quietly(output, report);
@@ -565,7 +600,7 @@ CommandResult explain_command(const CommandLine& line, const Output& output) {
                                       .commands = {"--verbose has the rest"},
                                       .explains = true}));
   }
-  return code_of(line, report);
+  return code;
 }
 
 }  // namespace fsdp::command

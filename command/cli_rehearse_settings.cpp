@@ -113,7 +113,7 @@ void read_device_terms(const CommandLine& line, runs::RehearsalSettings& setting
     settings.context = {"CUDA context", *given, Provenance::Given, "--context-bytes"};
   }
   const Bytes usable = settings.cluster.gpu.usable_memory.value;
-  const Bytes reserved = settings.cluster.reserved_memory ? settings.cluster.reserved_memory->value : Bytes(0);
+  const Bytes reserved = reserved_by_others(settings.cluster);
   if (settings.context.bytes + reserved >= usable) {
     errors.push_back(
         {"--context-bytes",

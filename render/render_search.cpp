@@ -11,6 +11,7 @@
 #include "core/base/split.h"
 #include "planner/space/batches.h"
 #include "render/choice_words.h"
+#include "render/render_phases.h"
 #include "render/render_plan.h"
 #include "render/render_policy.h"
 #include "text/figures.h"
@@ -200,11 +201,16 @@ text::Document document_of(const planner::SearchResult& result, const View& view
   AnswerContext with_facts = context;
   with_facts.facts = result.facts;
   with_facts.no_plan_fits = planner::no_plan_fits(result);
-  if (view.brief) return brief_of(report, result.explanation, brief_notes(result), with_facts, view.width);
+  if (view.brief) {
+    text::Document brief = brief_of(report, result.explanation, brief_notes(result), with_facts, view.width);
+    add_phases(brief, result.explanation.phases, report.memory.budget);
+    return brief;
+  }
   text::Document document = {verdict_of(report, with_facts.no_plan_fits), summary_of(report)};
   add_speed(document, report);
   add_plan_and_memory(document, report, with_facts.facts, with_facts.batch_origin, view);
   if (result.explanation.wrap) add_policy(document, *result.explanation.wrap);
+  add_phases(document, result.explanation.phases, report.memory.budget);
   add_traffic_and_time(document, report, view);
   document.push_back(
       text::Entry{.label = "proof", .lines = {describe(result.proof, result.verdict, result.objective)}});
@@ -225,11 +231,16 @@ text::Document document_of(const planner::SearchResult& result, const View& view
 
 text::Document document_of(const StepReport& report, const planner::Explanation& explanation, const View& view,
                            const AnswerContext& context) {
-  if (view.brief) return brief_of(report, explanation, {}, context, view.width);
+  if (view.brief) {
+    text::Document brief = brief_of(report, explanation, {}, context, view.width);
+    add_phases(brief, explanation.phases, report.memory.budget);
+    return brief;
+  }
   text::Document document = {verdict_of(report), summary_of(report)};
   add_speed(document, report);
   add_explanation(document, explanation, view.verbose);
   add_plan_and_memory(document, report, context.facts, context.batch_origin, view);
+  add_phases(document, explanation.phases, report.memory.budget);
   add_traffic_and_time(document, report, view);
   if (!explanation.notes.empty()) document.push_back(text::Entry{.label = "note", .lines = explanation.notes});
   add_assumptions(document, report.assumptions);

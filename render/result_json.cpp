@@ -11,6 +11,7 @@
 #include "planner/search/objective.h"
 #include "planner/space/batches.h"
 #include "render/choice_words.h"
+#include "render/render_phases.h"
 
 namespace fsdp::render {
 
@@ -172,6 +173,7 @@ ReportAdditions additions_of(const planner::SearchResult& result, const planner:
   add_lengths(additions, lengths);
   additions.search = search_of(result);
   additions.explain = explain_of(result.explanation);
+  if (!result.explanation.phases.empty()) additions.job_phases = phase_additions(result.explanation.phases);
   return additions;
 }
 
@@ -198,10 +200,11 @@ std::string to_json(const planner::RuntimeComparison& comparison, const planner:
 }
 
 std::string to_json(const StepReport& report, const Cluster* cluster, const planner::Explanation* explanation,
-                    const planner::LengthAnswer* lengths) {
+                    const planner::LengthAnswer* lengths, const std::vector<JobPhaseNeed>& phases) {
   ReportAdditions additions;
   add_lengths(additions, lengths);
   if (explanation != nullptr) additions.explain = explain_of(*explanation);
+  if (!phases.empty()) additions.job_phases = phase_additions(phases);
   return fsdp::to_json(report, additions, cluster);
 }
 

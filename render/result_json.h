@@ -3,6 +3,7 @@
 // The result of a search as JSON: the report of the best plan with the members `search` and `explain`.
 
 #include <string>
+#include <vector>
 
 #include "core/cluster/cluster.h"
 #include "core/report/report.h"
@@ -24,8 +25,8 @@ std::string to_json(const planner::MachineComparison& comparison, const planner:
 /// The same for the best framework, with all frameworks.
 std::string to_json(const planner::RuntimeComparison& comparison, const planner::LengthAnswer* lengths = nullptr);
 
-/// The report of a given plan; `explanation` and `lengths` may be null.
+/// The report of a given plan; `explanation` and `lengths` may be null. `phases`: those of its job; may be empty.
 std::string to_json(const StepReport& report, const Cluster* cluster, const planner::Explanation* explanation = nullptr,
-                    const planner::LengthAnswer* lengths = nullptr);
+                    const planner::LengthAnswer* lengths = nullptr, const std::vector<JobPhaseNeed>& phases = {});
 
 }  // namespace fsdp::render

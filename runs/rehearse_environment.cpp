@@ -55,7 +55,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
   const auto bytes = [&](const Sourced<Bytes>& figure) { return number(figure.value.count()); };
   const std::string path = environment_variable("PYTHONPATH");
   // The stub takes both at once.
-  const Bytes reserved = settings.cluster.reserved_memory ? settings.cluster.reserved_memory->value : Bytes(0);
+  const Bytes reserved = reserved_by_others(settings.cluster);
   std::vector<std::pair<std::string, std::string>> result = {
       {"STUB_GPU_NAME", driver_name(gpu)},
       {"STUB_GPU_COMPUTE_CAPABILITY", number(gpu.compute_capability)},

@@ -11,6 +11,8 @@
 #include "simulator/memory/device_terms.h"
 #include "simulator/memory/drive_report.h"
 #include "simulator/memory/host_memory.h"
+#include "simulator/phases/evaluation.h"
+#include "simulator/phases/job_phases.h"
 #include "simulator/prepared/layout_cache.h"
 #include "simulator/prepared/prediction.h"
 
@@ -335,6 +337,20 @@ Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_
     report.assumptions.push_back("Memory is that of rank " + std::to_string(rank) + ", which needs the most.");
   }
   return report;
+}
+
+Result<std::vector<JobPhaseNeed>> Predictor::job_phases(const StepReport& report, std::optional<Model> evaluation) {
+  FSDP_TRY(PreparedPlan prepared, impl_->prepared(report.plan));
+  const std::int64_t rank = report.plan.mesh.coordinate_of(MeshAxis::DpShard, report.memory.rank);
+  if (rank > 0) see_from(prepared, rank, impl_->library);
+  const std::string why_not = why_no_evaluation(impl_->model, report.plan);
+  std::unique_ptr<EvaluationForward> forward;
+  if (why_not.empty()) {
+    forward = std::make_unique<EvaluationForward>(evaluation ? *std::move(evaluation) : impl_->model, prepared);
+  }
+  auto phases = simulator::job_phases(prepared, report.memory, forward.get(), why_not);
+  impl_->give_back(prepared);
+  return phases;
 }
 
 Result<StepCurves> Predictor::curves(const Plan& plan, std::optional<std::int64_t> wanted) {

@@ -18,6 +18,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/sharding.h"
 #include "core/report/device_verdict.h"
+#include "core/report/job_phases.h"
 #include "core/report/report.h"
 #include "core/report/stream_event.h"
 #include "simulator/curves/step_curves.h"
@@ -133,6 +134,10 @@ class Predictor {
   /// The whole report, with the live tensors at the peak and the timeline, for one rank of the world; defaults to the
   /// worst. Errors: those of evaluate and check_rank.
   Result<StepReport> report(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
+
+  /// What a job of the report's plan does beside its steps, for the report's rank. `evaluation`: the model with the batch
+  /// of an evaluation; defaults to that of training. Errors: those of report.
+  Result<std::vector<JobPhaseNeed>> job_phases(const StepReport& report, std::optional<Model> evaluation = std::nullopt);
 
   /// The step of the same rank, moment by moment. Outlives the predictor. Errors: those of report.
   Result<StepCurves> curves(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);

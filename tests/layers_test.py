@@ -57,6 +57,7 @@ ROOMS = {
     "simulator/prepared": {"ops", "allocator", "nccl", "memory", "time"},
     "simulator/curves": {"ops", "allocator", "nccl", "memory", "time", "prepared"},
     "simulator/lengths": {"ops", "allocator", "nccl", "memory", "time", "prepared"},
+    "simulator/phases": {"ops", "allocator", "nccl", "memory", "time", "prepared"},
     "planner/space": set(),
     "planner/trainers": {"space"},
     "planner/search": {"space", "trainers"},

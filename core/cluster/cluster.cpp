@@ -310,6 +310,10 @@ Sourced<BytesPerSecond> nvme_bandwidth(const Cluster& cluster) {
           "one data-center drive on PCIe 4.0 x4, which reads 6.5 GB/s and writes 3.5 (Samsung PM9A3), of each as much"};
 }
 
+Bytes reserved_by_others(const Cluster& cluster) {
+  return cluster.reserved_memory ? cluster.reserved_memory->value : Bytes(0);
+}
+
 int world_size(const Cluster& cluster) {
   return cluster.gpus_per_node * cluster.nodes;
 }

@@ -169,6 +169,9 @@ struct Cluster {
 /// Rate at which a node reads from its NVMe drives. The rate for writing is the same.
 Sourced<BytesPerSecond> nvme_bandwidth(const Cluster& cluster);
 
+/// Memory of each GPU that other programs take; 0 if none is known.
+Bytes reserved_by_others(const Cluster& cluster);
+
 /// The number of GPUs, which equals the number of ranks.
 int world_size(const Cluster& cluster);
 

@@ -33,7 +33,7 @@ void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex&
                       suggest_name(entry.module, known)});
   }
   const FrameworkTraits& traits = traits_of(plan);
-  if (plan.checkpointing.offload_inputs && (traits.zero_stage > 0 || traits.gathers_each_read)) {
+  if (plan.checkpointing.offload_inputs && !traits.offloads_inputs) {
     errors.push_back({"activation_checkpointing/offload_inputs",
                       fmt::format("Inputs of blocks in host memory are not predicted for {}.", traits.title),
                       "Write false, or plan for --runtime fsdp2, fsdp1 or ddp."});

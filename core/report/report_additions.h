@@ -207,6 +207,18 @@ struct LengthsAddition {
   std::vector<LengthRowAddition> changes;
 };
 
+/// A phase of a job (core/report/job_phases.h).
+struct PhaseAddition {
+  std::string phase;
+  std::string how;
+  Verdict verdict = Verdict::Unknown;  ///< Of device and host.
+  bool is_tight = false;               ///< It runs without room to spare.
+  std::optional<Bytes> live, allocated, reserved, device;  ///< `nullopt` if not predicted.
+  std::optional<Bytes> margin;
+  Bytes host;
+  std::optional<Bytes> host_missing;  ///< `nullopt` if the host's memory is unknown.
+};
+
 /// In the order of the file, which omits empty ones.
 struct ReportAdditions {
   std::optional<std::vector<MeasuredStep>> steps;        ///< From fsdp-exec.
@@ -220,6 +232,7 @@ struct ReportAdditions {
   std::optional<LengthsAddition> lengths;                ///< From `plan` and `simulate` with --lengths.
   std::optional<SearchAddition> search;                  ///< From `plan`.
   std::optional<ExplainAddition> explain;                ///< From `plan` and `explain`.
+  std::optional<std::vector<PhaseAddition>> job_phases = {};  ///< From `plan`, `simulate` and `explain` with --phases.
 };
 
 }  // namespace fsdp

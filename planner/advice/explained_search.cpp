@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,9 @@ Result<void> add_others(SearchedSpace& searched) {
   if (space.pareto_points > 0) {
     result.explanation.rejected =
         rejected_of(family_search.cost, families, family_search.too_large(), result.best, result.verdict);
+    simulator::Predictor& predictor = searched.found.cost->predictor_of(searched.found.plan_point());
+    std::string note = note_on_rejected(result.explanation.rejected, predictor);
+    if (!note.empty()) result.explanation.notes.push_back(std::move(note));
   }
   if (searched.options.on_progress) {
     searched.options.on_progress({.stage = SearchStage::Remedies, .space = result.proof.space});

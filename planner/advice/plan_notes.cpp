@@ -2,7 +2,10 @@
 // each rank keeps the unsharded gradients of the whole model between them, in the dtype of the reduction: 4 bytes for
 // each trained parameter in fp32, on any number of GPUs. A sentence says so if they are worth a line; if the plan
 // reduces each time and a prediction of the other case does not fit, it says that, because the other case is the
-// default of accelerate and of transformers' Trainer.
+// default of accelerate and of transformers' Trainer. A rejected plan whose gradients are what it lacks is named, too.
+//
+// Weights are loaded before the first step. Where a node's memory cannot hold them then, the plan's own verdict, which
+// is that of its steps, does not show it.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param.py (unsharded_accumulated_grad); accelerate 1.15
 // (GradientAccumulationPlugin.sync_each_batch); transformers 5.24 (trainer.py, no_sync).
@@ -20,6 +23,7 @@
 #include "core/report/device_verdict.h"
 #include "planner/advice/upgrade_note.h"
 #include "planner/space/plan_choices.h"
+#include "simulator/phases/job_phases.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -32,6 +36,24 @@ Bytes accumulated_of(const Layout& layout) {
   Bytes sum;
   for (const ShardedUnit& unit : layout.units) sum += accumulated_gradients(unit, layout.flat);
   return sum;
+}
+
+bool keeps_gradients(const Plan& plan) {
+  return plan.accumulation > 1 && !plan.sync_every_micro_batch && traits_of(plan).wraps_units &&
+         plan.mesh.dp_shard() > 1;
+}
+
+// Training is counted in the verdict.
+std::string loading_note(const Plan& plan, simulator::Predictor& predictor) {
+  const Cluster& cluster = predictor.cluster();
+  if (!cluster.host_memory || cluster.gpu.compute_capability == 0) return {};
+  for (const JobPhaseNeed& need :
+       simulator::job_phases_on_host(cluster, plan, predictor.model(), predictor.layout(plan), Bytes(0))) {
+    if (need.phase != JobPhase::Loading || need.fits()) continue;
+    return fmt::format("{}: {}. --phases has what else a job needs.",
+                       first_misfit({need}, cluster.gpu.usable_memory.value), need.how);
+  }
+  return {};
 }
 
 std::string accumulation_note(const Plan& plan, const StepReport& report, simulator::Predictor& predictor) {
@@ -95,10 +117,26 @@ std::string packing_note(const Plan& plan, const simulator::Predictor& predictor
 }  // namespace
 
 std::vector<std::string> plan_notes(const Plan& plan, const StepReport& report, simulator::Predictor& predictor) {
-  std::vector<std::string> notes = {accumulation_note(plan, report, predictor), upgrade_note(plan, report, predictor),
-                                    packing_note(plan, predictor)};
+  std::vector<std::string> notes = {accumulation_note(plan, report, predictor), loading_note(plan, predictor),
+                                    upgrade_note(plan, report, predictor), packing_note(plan, predictor)};
   std::erase(notes, "");
   return notes;
+}
+
+std::string note_on_rejected(const std::vector<Candidate>& rejected, simulator::Predictor& predictor) {
+  std::string first;
+  int count = 0;
+  for (const Candidate& candidate : rejected) {
+    if (!keeps_gradients(candidate.plan)) continue;
+    const Bytes kept = accumulated_of(predictor.layout(candidate.plan));
+    if (candidate.missing > kept || count++ > 0) continue;
+    first = fmt::format(
+        "{} lacks {}: until the last of its {} micro-batches each GPU would keep the gradients of the whole model, {} "
+        "on any number of GPUs",
+        candidate.label, format_bytes(candidate.missing), candidate.plan.accumulation, format_bytes(kept));
+  }
+  if (count == 0) return {};
+  return first + (count == 1 ? "." : fmt::format("; so would {} more of the faster plans.", count - 1));
 }
 
 }  // namespace fsdp::planner

@@ -60,7 +60,7 @@ void try_checkpointing(RemedyList& list) {
 void try_checkpoint_offload(RemedyList& list) {
   Plan plan = list.plan();
   const FrameworkTraits& traits = traits_of(plan);
-  const bool can = traits.zero_stage == 0 && !traits.gathers_each_read && plan.checkpointing.recomputes();
+  const bool can = traits.offloads_inputs && plan.checkpointing.recomputes();
   if (!can || plan.checkpointing.offload_inputs) return;
   plan.checkpointing.offload_inputs = true;
   list.try_plan("inputs of checkpointed blocks in host memory", {.checkpoint_offload = true}, plan);

@@ -13,6 +13,7 @@
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/plan/plan.h"
+#include "core/report/job_phases.h"
 #include "core/report/report.h"
 #include "core/spec/model_spec.h"
 #include "planner/space/plan_choices.h"
@@ -108,6 +109,7 @@ struct Explanation {
   std::vector<Remedy> remedies;
   std::vector<std::string> notes = {};         ///< Sentences about the plan (planner/advice/plan_notes.h).
   std::optional<PolicyExplanation> wrap = {};  ///< If one of PyTorch's auto-wrap policies chose the units.
+  std::vector<JobPhaseNeed> phases = {};       ///< The phases of the plan's job, if they were requested.
 
   bool operator==(const Explanation&) const = default;
 };

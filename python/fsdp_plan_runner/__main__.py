@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
                       arguments.weights, arguments.tokens, arguments.load, arguments.steps_before, arguments.save)
     try:
         asked = Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
-                    "MASTER_ADDR" in os.environ, trial)
+                    "MASTER_ADDR" in os.environ, trial, phases=job.get("phases", []), phases_file=job.get("phases_file", ""))
         root = run_trial(asked) if trial else train(asked)
     except NotReadable as error:
         raise Refused(str(error)) from None

@@ -41,9 +41,15 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
         if mode == "selective":
             options["context_fn"] = functools.partial(_contexts, root.running)
         if plan.offload_inputs:
-            block.forward = functools.partial(_with_inputs_on_host, block.forward, options)
+            checkpointed = functools.partial(_with_inputs_on_host, block.forward, options)
         else:
-            block.forward = functools.partial(checkpoint, block.forward, **options)
+            checkpointed = functools.partial(checkpoint, block.forward, **options)
+        block.forward = functools.partial(_if_training, block, checkpointed, block.forward)
+
+
+def _if_training(block: torch.nn.Module, checkpointed: Any, plain: Any, *arguments: Any) -> Any:
+    """As transformers, an evaluation runs blocks without checkpoints."""
+    return checkpointed(*arguments) if block.training else plain(*arguments)
 
 
 def _with_inputs_on_host(forward: Any, options: dict[str, Any], number: int, *values: torch.Tensor) -> Any:

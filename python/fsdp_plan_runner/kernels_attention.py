@@ -149,18 +149,22 @@ def _eager(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: 
     else:
         weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)
     if op.attributes["probability"] > 0:
-        weights = F.dropout(weights, p=op.attributes["probability"], training=True)
+        weights = F.dropout(weights, p=op.attributes["probability"], training=context.training)
     return torch.matmul(weights, v).transpose(1, 2).contiguous()
+
+
+def _probability(op: Op, context: KernelContext) -> float:
+    return op.attributes["probability"] if context.training else 0.0
 
 
 def _has_flash(q: torch.Tensor) -> bool:
     return q.is_cuda and q.dtype.itemsize == 2 and torch.cuda.get_device_capability(q.device) >= (8, 0)
 
 
-def _flash_with_window(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def _flash_with_window(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """The flash kernel itself, because scaled_dot_product_attention has no argument for a window."""
     return torch.ops.aten._flash_attention_forward(
-        q, k, v, None, None, q.shape[1], k.shape[1], op.attributes["probability"], op.attributes["causal"], False,
+        q, k, v, None, None, q.shape[1], k.shape[1], _probability(op, context), op.attributes["causal"], False,
         scale=op.attributes["score_scale"] or None, window_size_left=op.attributes["window"] - 1,
         window_size_right=0)[0]
 
@@ -207,11 +211,11 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
     if use.attention == "eager" or op.attributes["softcap"] > 0 or parameters:
         return _eager(op, context, q, k, v, mask, parameters[0] if parameters else None).reshape(shape)
     if windowed and (use.attention == "flash" or use.attention == "automatic" and _has_flash(q)):
-        return _flash_with_window(op, *(x.transpose(1, 2) for x in (q, k, v))).reshape(shape)
+        return _flash_with_window(op, context, *(x.transpose(1, 2) for x in (q, k, v))).reshape(shape)
     if windowed:
         mask = _causal_mask(op, q.shape[2], k.shape[2], q)
     y = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=op.attributes["probability"],
+        q, k, v, attn_mask=mask, dropout_p=_probability(op, context),
         is_causal=op.attributes["causal"] and mask is None, scale=op.attributes["score_scale"] or None,
         enable_gqa=q.shape[1] != k.shape[1])
     return y.transpose(1, 2).contiguous().reshape(shape)

@@ -92,9 +92,10 @@ def group_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tens
 def batch_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     """PyTorch's own kernels: only cuDNN knows the size of its reserve space."""
     buffers = [context.buffer(f"{op.module}.{name}") for name in ("running_mean", "running_var")]
-    context.buffer(f"{op.module}.num_batches_tracked").add_(1)
+    if context.training:
+        context.buffer(f"{op.module}.num_batches_tracked").add_(1)
     with torch.backends.cudnn.flags(enabled=False):
-        return F.batch_norm(inputs[0], *buffers, *parameters, training=True,
+        return F.batch_norm(inputs[0], *buffers, *parameters, training=context.training,
                             momentum=op.attributes["momentum"], eps=op.attributes["eps"])
 
 

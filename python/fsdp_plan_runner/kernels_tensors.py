@@ -71,7 +71,7 @@ def softcap(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors
 def dropout(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     if op.attributes["probability"] == 0:
         return inputs[0]
-    return F.dropout(inputs[0], op.attributes["probability"], training=True)
+    return F.dropout(inputs[0], op.attributes["probability"], training=context.training)
 
 
 @kernel("cast")

@@ -19,6 +19,7 @@ from fsdp_plan_runner import optimizers
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.flat_units import wrap
+from fsdp_plan_runner.job_phases import JobPhases
 from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.kernels_attention import choose_backends
 from fsdp_plan_runner.micro_batch import Batch, StepResult, run_forward
@@ -48,6 +49,8 @@ class Job:
     world_size: int
     has_rendezvous: bool  # A launcher has set the address of a store.
     trial: Trial | None = None  # None for values without meaning.
+    phases: list[str] = dataclasses.field(default_factory=list)  # Those after the last step (job_phases.py), and
+    phases_file: str = ""  # the file for their peaks.
     tokens_per_step: int = 0  # Tokens of one rank and micro-batch. 0 if its samples have none.
 
 
@@ -186,4 +189,8 @@ def train(job: Job) -> PlannedModule:
             run_step(root, batch, optimizer, job.plan)
     if job.device.type == "cuda":
         torch.cuda.synchronize()
+    if job.phases:
+        phases = JobPhases(root, optimizer, lambda: Batch(job.model, root.context.activation, job.device))
+        phases.run(job.phases)
+        phases.write(job.phases_file)
     return root

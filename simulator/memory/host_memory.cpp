@@ -271,6 +271,10 @@ class HostTerms {
   HostMemory host;
 };
 
+Bytes margin_of(const HostMemory& host) {
+  return Bytes(static_cast<std::int64_t>(kMargin * static_cast<double>(host.needed.count())));
+}
+
 std::int64_t bytes_of_all(const std::vector<HostTensor>& tensors) {
   std::int64_t bytes = 0;
   for (const HostTensor& tensor : tensors) bytes += tensor.bytes;
@@ -318,13 +322,10 @@ void add_training(const Held& node, HostTerms& terms) {
 
 }  // namespace
 
-std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout, Bytes inputs) {
-  if (cluster.gpu.compute_capability == 0) return std::nullopt;
-  const bool has_inputs = inputs > Bytes(0);
-  const bool pages_states = optimizer_row(plan.optimizer).pages_states;
-  const bool is_on_host = plan.cpu_offload || plan.initialization == Initialization::Cpu || pages_states || has_inputs;
-  if (!is_on_host) return std::nullopt;
-  const std::int64_t pinned_inputs = cluster.gpus_per_node * inputs.count();
+namespace {
+
+// The sum over the ranks of the node that holds most.
+Held held_by_node(const Cluster& cluster, const Plan& plan, const Layout& layout) {
   const HostModel model(plan, layout);
   const std::vector<std::int64_t> ranks = different_ranks(layout);
   Held node;
@@ -332,32 +333,70 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
     const std::int64_t end = i + 1 < ranks.size() ? ranks[i + 1] : layout.mesh.dp_shard();
     node += ranks_between(ranks[i], end, layout.mesh.dp_shard(), cluster.gpus_per_node) * model.of_rank(ranks[i]);
   }
-  const bool is_zero_offload = plan.cpu_offload && layout.updates_parts();
-  const std::vector<HostTensor> tensors =
-      is_zero_offload ? zero_tensors(cluster, plan, layout) : std::vector<HostTensor>{};
-  HostTerms terms;
+  return node;
+}
+
+void add_processes(const Cluster& cluster, HostTerms& terms) {
+  terms.add("processes", (cluster.gpus_per_node * kProcess).count(), Provenance::Assumed,
+            fmt::format("{} of {} GiB: Python, PyTorch and CUDA", cluster.gpus_per_node, kProcess.count() >> 30));
+  terms.host.margin = margin_of(terms.host);
   if (cluster.host_memory) terms.host.budget = cluster.host_memory->value;
+}
+
+void add_training(const Cluster& cluster, const Held& node, const std::vector<HostTensor>& tensors, Bytes inputs,
+                  HostTerms& terms) {
+  add_training(node, terms);
+  terms.add("inputs of checkpointed blocks", cluster.gpus_per_node * inputs.count(), Provenance::Derived,
+            "pinned, each rounded up to a power of two (torch.autograd.graph.save_on_cpu)", true);
+  for (const HostTensor& tensor : tensors) {
+    terms.add(std::string(tensor.name), tensor.bytes, Provenance::Derived, std::string(tensor.source),
+              tensor.is_pinned);
+  }
+}
+
+// Those of ZeRO's offload.
+std::vector<HostTensor> offloaded_by_zero(const Cluster& cluster, const Plan& plan, const Layout& layout) {
+  if (!plan.cpu_offload || !layout.updates_parts()) return {};
+  return zero_tensors(cluster, plan, layout);
+}
+
+}  // namespace
+
+void add_host_term(HostMemory& host, DeviceTerm term) {
+  if (term.bytes <= Bytes(0)) return;
+  host.needed += term.bytes;
+  host.terms.push_back(std::move(term));
+  host.margin = margin_of(host);
+}
+
+HostMemory host_memory_in_training(const Cluster& cluster, const Plan& plan, const Layout& layout, Bytes inputs) {
+  HostTerms terms;
+  add_training(cluster, held_by_node(cluster, plan, layout), offloaded_by_zero(cluster, plan, layout), inputs, terms);
+  add_processes(cluster, terms);
+  return terms.host;
+}
+
+std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout, Bytes inputs) {
+  if (cluster.gpu.compute_capability == 0) return std::nullopt;
+  const bool has_inputs = inputs > Bytes(0);
+  const bool pages_states = optimizer_row(plan.optimizer).pages_states;
+  const bool is_on_host = plan.cpu_offload || plan.initialization == Initialization::Cpu || pages_states || has_inputs;
+  if (!is_on_host) return std::nullopt;
+  const std::int64_t pinned_inputs = cluster.gpus_per_node * inputs.count();
+  const Held node = held_by_node(cluster, plan, layout);
+  const bool is_zero_offload = plan.cpu_offload && layout.updates_parts();
+  const std::vector<HostTensor> tensors = offloaded_by_zero(cluster, plan, layout);
+  HostTerms terms;
   if (node.training() + bytes_of_all(tensors) + pinned_inputs >= node.making) {
-    add_training(node, terms);
-    if (has_inputs) {
-      terms.add("inputs of checkpointed blocks", pinned_inputs, Provenance::Derived,
-                "pinned, each rounded up to a power of two (torch.autograd.graph.save_on_cpu)", true);
-    }
-    for (const HostTensor& tensor : tensors) {
-      terms.add(std::string(tensor.name), tensor.bytes, Provenance::Derived, std::string(tensor.source),
-                tensor.is_pinned);
-    }
+    add_training(cluster, node, tensors, inputs, terms);
   } else {
     terms.add("model while it is made", node.making, Provenance::Derived,
               is_zero_offload                              ? "what DeepSpeed's engine makes, and what it is made of"
               : plan.initialization == Initialization::Cpu ? "unsharded on each rank of the node"
                                                            : "shards and what they are made of");
   }
-  terms.add("processes", (cluster.gpus_per_node * kProcess).count(), Provenance::Assumed,
-            fmt::format("{} of {} GiB: Python, PyTorch and CUDA", cluster.gpus_per_node, kProcess.count() >> 30));
-  HostMemory& host = terms.host;
-  host.margin = Bytes(static_cast<std::int64_t>(kMargin * static_cast<double>(host.needed.count())));
-  return host;
+  add_processes(cluster, terms);
+  return terms.host;
 }
 
 }  // namespace fsdp::simulator

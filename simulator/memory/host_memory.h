@@ -20,6 +20,12 @@ namespace fsdp::simulator {
 std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout,
                                       Bytes inputs = Bytes(0));
 
+/// The same in training, without the making of the model: its last term is that of the processes, which every plan has.
+HostMemory host_memory_in_training(const Cluster& cluster, const Plan& plan, const Layout& layout, Bytes inputs);
+
+/// Adds a term, and renews the margin.
+void add_host_term(HostMemory& host, DeviceTerm term);
+
 /// Pinned memory of a rank for the inputs that checkpointed blocks keep there, in blocks. `tapes` [num_calls]. 0 if
 /// they are on the device.
 Bytes checkpointed_inputs(std::span<const Tape* const> tapes);

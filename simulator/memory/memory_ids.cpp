@@ -5,8 +5,9 @@
 namespace fsdp::simulator {
 
 MemoryIds number_tensors(const Model& model, const Plan& plan, const Layout& layout,
-                         const std::vector<int>& num_storages) {
+                         const std::vector<int>& num_storages, int first) {
   MemoryIds ids;
+  ids.first = first;
   ids.num_parameters = static_cast<int>(model.parameters.size());
   ids.num_units = static_cast<int>(layout.units.size());
   ids.num_buffers = static_cast<int>(model.buffers.size());

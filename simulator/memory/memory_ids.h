@@ -164,9 +164,12 @@ struct MemoryIds {
   int num_inputs = 0;
   int num_buckets = 0;         ///< As the layout counts them.
   std::vector<int> call_base;  ///< [num_calls + 1] First number of each call's storages.
-  int total = 0;
+  int first = 0;               ///< The first number.
+  int total = 0;               ///< One past the last.
 
-  int of(ParameterTensor what, int parameter) const { return static_cast<int>(what) * num_parameters + parameter; }
+  int of(ParameterTensor what, int parameter) const {
+    return first + static_cast<int>(what) * num_parameters + parameter;
+  }
   int of(UnitTensor what, int unit) const { return units_base() + static_cast<int>(what) * num_units + unit; }
   int of(SingleTensor what) const { return singles_base() + static_cast<int>(what); }
   int buffer(int index) const { return buffers_base() + index; }
@@ -176,7 +179,7 @@ struct MemoryIds {
   /// The sum of two gradients of a value that several calls use; several can live.
   int grad_sum(int value, int which) const { return sums_base + kNumGradSums * value + which; }
 
-  int units_base() const { return kNumParameterTensors * num_parameters; }
+  int units_base() const { return first + kNumParameterTensors * num_parameters; }
   int singles_base() const { return units_base() + kNumUnitTensors * num_units; }
   int buffers_base() const { return singles_base() + kNumSingleTensors; }
   int inputs_base() const { return buffers_base() + num_buffers; }
@@ -195,8 +198,8 @@ struct CallTensor {
 };
 CallTensor find_call(const MemoryIds& ids, int id);
 
-/// Numbers for a model whose calls have `num_storages` [num_calls] tensors each.
+/// Numbers from `first` on for a model whose calls have `num_storages` [num_calls] tensors each.
 MemoryIds number_tensors(const Model& model, const Plan& plan, const Layout& layout,
-                         const std::vector<int>& num_storages);
+                         const std::vector<int>& num_storages, int first = 0);
 
 }  // namespace fsdp::simulator

@@ -59,7 +59,39 @@ class MemoryWalk<Sink>::Impl {
     const Schedule* other = std::exchange(next_steps_[0], std::exchange(next_steps_[1], nullptr));
     const Schedule& schedule = other != nullptr ? *other : *in_.schedule;
     walk_->begin_step(schedule);
-    const std::vector<Instruction>& steps = schedule.instructions;
+    run(schedule.instructions);
+  }
+
+  void evaluate(const WalkInput& evaluation, const Schedule& forward) {
+    CallWalk<Sink> calls(evaluation, sink_, units_);
+    calls.share_workspaces(calls_);
+    now_ = &calls;
+    walk_->use(calls);
+    run(forward.instructions);
+    calls.end_without_backward();
+    now_ = &calls_;
+    walk_->use(calls_);
+  }
+
+  void reshard(const std::vector<int>& units) {
+    for (const int unit : units) {
+      walk_->run({.kind = InstructionKind::Reshard, .phase = StepPhase::Backward, .unit = unit});
+    }
+  }
+
+  void visit(const std::vector<std::vector<std::int64_t>>& groups, int ids) {
+    for (const std::vector<std::int64_t>& group : groups) {
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        sink_.alloc(ids + static_cast<int>(i), group[i], MemoryStream::Compute, MemoryCategory::Temp);
+      }
+      for (std::size_t i = 0; i < group.size(); ++i) sink_.free(ids + static_cast<int>(i));
+    }
+  }
+
+  void update_zeros() { optimizer_.update_zeros(); }
+
+ private:
+  void run(const std::vector<Instruction>& steps) {
     for (std::size_t begin = 0; begin < steps.size();) {
       const Action action = action_at(steps, begin);
       begin = action.end;
@@ -79,7 +111,6 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
- private:
   void run(const std::vector<Instruction>& steps, const Action& action) {
     const Instruction& main = steps[action.main];
     enter(main);
@@ -155,24 +186,24 @@ class MemoryWalk<Sink>::Impl {
   void enter(const Instruction& step) {
     const bool enters_forward = std::exchange(enters_forward_, step.kind == InstructionKind::LoadInputs);
     if (enters_forward) walk_->enter_forward();
-    if (step.kind != InstructionKind::LoadInputs) calls_.enter_root();
+    if (step.kind != InstructionKind::LoadInputs) now_->enter_root();
     switch (step.kind) {
       case InstructionKind::Unshard:
-        if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
-        return calls_.end_hooks();
+        if (step.phase == StepPhase::Backward) now_->begin_whole_backward();
+        return now_->end_hooks();
       case InstructionKind::FetchParameters:
-        if (step.phase == StepPhase::Backward) calls_.end_hooks();
+        if (step.phase == StepPhase::Backward) now_->end_hooks();
         return;
       case InstructionKind::WaitForUnshard:
       case InstructionKind::Backward:
       case InstructionKind::FinishReduce:
       case InstructionKind::FlattenGrads:
-        return calls_.end_hooks();
+        return now_->end_hooks();
       case InstructionKind::Reshard:
       case InstructionKind::AccumulateGrads:
-        return calls_.begin_hook(step.unit);
+        return now_->begin_hook(step.unit);
       case InstructionKind::ReduceGrads:
-        calls_.begin_hook(step.unit);
+        now_->begin_hook(step.unit);
         return walk_->enter_reduce(step);
       default:
         return;
@@ -183,6 +214,7 @@ class MemoryWalk<Sink>::Impl {
   Sink& sink_;
   UnitWalk<Sink> units_;
   CallWalk<Sink> calls_;
+  CallWalk<Sink>* now_ = &calls_;  // Those of the step, or of an evaluation.
   OptimizerWalk<Sink> optimizer_;
   std::unique_ptr<StepWalk<Sink>> walk_;
   std::array<const Schedule*, 2> next_steps_;  // Schedules of the next two steps; nullptr for the steady one.
@@ -209,6 +241,22 @@ void MemoryWalk<Sink>::load_first_batch() {
 template <class Sink>
 void MemoryWalk<Sink>::step() {
   impl_->step();
+}
+template <class Sink>
+void MemoryWalk<Sink>::evaluate(const WalkInput& evaluation, const Schedule& forward) {
+  impl_->evaluate(evaluation, forward);
+}
+template <class Sink>
+void MemoryWalk<Sink>::reshard(const std::vector<int>& units) {
+  impl_->reshard(units);
+}
+template <class Sink>
+void MemoryWalk<Sink>::visit(const std::vector<std::vector<std::int64_t>>& groups, int ids) {
+  impl_->visit(groups, ids);
+}
+template <class Sink>
+void MemoryWalk<Sink>::update_zeros() {
+  impl_->update_zeros();
 }
 
 template class MemoryWalk<LiveSink>;

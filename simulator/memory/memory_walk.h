@@ -3,6 +3,7 @@
 // The memory walk: expands each instruction of a schedule into allocations and frees, per stream, in the order in which
 // the CPU issues them. memory_walk.cpp lists the allocations and frees of each instruction.
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -57,6 +58,17 @@ class MemoryWalk {
   void make_states();
   /// Returns early if the sink has enough; the walk is then over.
   void step();
+
+  /// A forward without gradients beside the last step's batch, then the end of its results. `evaluation`: its model,
+  /// tapes and ids, which follow those of this walk; `forward`: that of a step.
+  void evaluate(const WalkInput& evaluation, const Schedule& forward);
+  /// Frees the parameters of `units`, which a forward without a backward has left unsharded.
+  void reshard(const std::vector<int>& units);
+  /// Makes the tensors of each group, in bytes, and frees them before the next group. `ids`: numbers from there on.
+  void visit(const std::vector<std::vector<std::int64_t>>& groups, int ids);
+  /// The update by which a checkpoint's loader makes the states of a new optimizer: zeros as gradients, which are freed
+  /// after it.
+  void update_zeros();
 
  private:
   class Impl;

@@ -79,6 +79,23 @@ class CallWalk {
     }
   }
 
+  /// Workspaces that another forward of this thread has made exist.
+  void share_workspaces(const CallWalk& of) {
+    std::copy(std::begin(of.has_workspace_), std::end(of.has_workspace_), std::begin(has_workspace_));
+  }
+
+  /// After a forward without gradients: frees its results and its batch.
+  void end_without_backward() {
+    for (const HeldValue& held : model_.held) {
+      if (is_held(held)) drop(storage_of_value_[held.value]);
+    }
+    if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
+    for (const int id : unused_) drop(id);
+    unused_.clear();
+    for (std::size_t i = 0; i < model_.inputs.size(); ++i) drop(in_.ids->input(static_cast<int>(i), 1 - turn_));
+    has_inputs_ = false;
+  }
+
   void leave_root() {
     for (std::size_t i = 0; i < readers_of_cast_.size(); ++i) {
       if (is_cast(model_.inputs[i])) drop(in_.ids->input_cast(static_cast<int>(i)));

@@ -169,6 +169,18 @@ class OptimizerWalk : private LibraryUpdates<Sink> {
     if (muon_is_last) muon_step();
   }
 
+  /// An update by zeros: gradients of all updated tensors, the first update, and no gradients again.
+  void update_zeros() {
+    if (has_shards_on_host()) return;
+    const auto has = [&](const ShardedParameter& shard) { return shard.receives_gradient; };
+    const auto bytes_of = [&](const ShardedParameter& shard) {
+      return shard.local_elements * element_size(shard.parameter);
+    };
+    alloc_of_each(ParameterTensor::Grad, has, bytes_of);
+    step();
+    free_of_each(ParameterTensor::Grad, has, bytes_of, shards_.begin(), shards_.end());
+  }
+
   void make_states_once() {
     if (has_shards_on_host()) return;
     if (!std::exchange(has_muon_states_, true)) make_muon_states();

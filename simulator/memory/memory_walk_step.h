@@ -33,11 +33,14 @@ class StepWalk {
         sink_(parts.sink),
         units_(parts.units),
         grads_(parts.units.gradients()),
-        calls_(parts.calls),
+        calls_(&parts.calls),
         optimizer_(parts.optimizer) {}
   StepWalk(const StepWalk&) = delete;
   StepWalk& operator=(const StepWalk&) = delete;
   virtual ~StepWalk() = default;
+
+  /// Takes the calls of another forward: an evaluation, or a step again.
+  void use(CallWalk<Sink>& calls) { calls_ = &calls; }
 
   /// Makes and wraps the parameters.
   virtual void initialize() { optimizer_.initialize(); }
@@ -60,7 +63,7 @@ class StepWalk {
   Sink& sink_;
   UnitWalk<Sink>& units_;
   GradientWalk<Sink>& grads_;
-  CallWalk<Sink>& calls_;
+  CallWalk<Sink>* calls_;  // Those of the step, or of an evaluation.
   OptimizerWalk<Sink>& optimizer_;
 };
 
@@ -68,27 +71,27 @@ template <class Sink>
 void StepWalk<Sink>::run(const Instruction& step) {
   switch (step.kind) {
     case InstructionKind::LoadInputs:
-      calls_.begin_micro_batch();
-      return calls_.load_inputs();
+      calls_->begin_micro_batch();
+      return calls_->load_inputs();
     case InstructionKind::Unshard:
       return units_.unshard(step);
     case InstructionKind::WaitForUnshard:
       return units_.wait(step);
     case InstructionKind::LeaveRoot:
-      return calls_.leave_root();
+      return calls_->leave_root();
     case InstructionKind::Forward:
-      return calls_.forward(step);
+      return calls_->forward(step);
     case InstructionKind::Reshard:
       return units_.reshard(step);
     case InstructionKind::Backward:
-      return calls_.backward(step);
+      return calls_->backward(step);
     case InstructionKind::AccumulateGrads:
       return units_.accumulate(step);
     case InstructionKind::ReduceGrads:
       return units_.reduce(step);
     case InstructionKind::FinishReduce:
       units_.end_backward();
-      return calls_.end_backward();
+      return calls_->end_backward();
     case InstructionKind::PrepareReduce:
       return units_.prepare_reduce();
     // The sums are formed in place.

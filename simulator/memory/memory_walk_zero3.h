@@ -75,8 +75,8 @@ class Zero3Walk final : public ZeroEngineWalk<Sink> {
     has_copy_.assign(bucket_of_.size(), false);
     is_on_compute_.assign(bucket_of_.size(), !overlaps());
     grads_.on_complete([this](int p) { Engine::put(p); });
-    calls_.on_released([this](int p) { let_go_of_kept(p); });
-    calls_.on_rerun([this](int call, int op) { gather_for_rerun(call, op); });
+    calls_->on_released([this](int p) { let_go_of_kept(p); });
+    calls_->on_rerun([this](int call, int op) { gather_for_rerun(call, op); });
   }
 
   void begin_step(const Schedule& schedule) override { schedule_ = &schedule; }

@@ -43,8 +43,8 @@ class ZeroEngineWalk : public StepWalk<Sink> {
       case InstructionKind::ReduceBucket:
         // Otherwise a gradient had to make room for another one. After the backward, its first gradient is freed.
         if (step.bucket < next_bucket_) return;
-        calls_.end_hooks();
-        calls_.drop_loss_gradient();
+        calls_->end_hooks();
+        calls_->drop_loss_gradient();
         return reduce_rest(step);
       case InstructionKind::FinishReduce:
         finish_reduce();

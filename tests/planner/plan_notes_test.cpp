@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 
 #include "core/base/parse_units.h"
@@ -34,8 +35,10 @@ struct Answer {
   StepReport report;
   std::string notes;
 };
-Answer answer(const Plan& plan, Bytes memory) {
-  simulator::Predictor predictor(*build_model(small_transformer(kSizes)), small_cluster(kGpus, 1, memory));
+Answer answer(const Plan& plan, Bytes memory, std::optional<Bytes> host = std::nullopt) {
+  Cluster cluster = small_cluster(kGpus, 1, memory);
+  if (host) cluster.host_memory = Sourced<Bytes>{*host, Provenance::Given, "a test"};
+  simulator::Predictor predictor(*build_model(small_transformer(kSizes)), cluster);
   Answer found{*predictor.report(plan), ""};
   for (const std::string& note : plan_notes(plan, found.report, predictor)) found.notes += note + "\n";
   return found;
@@ -67,6 +70,44 @@ TEST(PlanNotes, OneMicroBatchOrOneCopyPerGpuKeepsNothingMore) {
   plan = plan_of(false);
   plan.mesh = {kGpus, 1};
   EXPECT_EQ(answer(plan, Bytes(80LL << 30)).notes.find("micro-batches"), std::string::npos);
+}
+
+// Eight processes take 16 GiB, and 4 % of all are the margin. Under DDP each of eight ranks reads the whole model.
+TEST(PlanNotes, WeightsThatTheHostCannotHoldWhileTheyAreLoadedAreNamed) {
+  Plan ddp = plan_of(true);
+  ddp.runtime.framework = Framework::Ddp;
+  ddp.mesh = {kGpus, 1};
+  ddp.units = {{{""}, {}}};
+  ddp.mixed_precision = {};
+  const Bytes processes = Bytes(16LL << 30);
+  const Bytes model = Bytes(4 * answer(ddp, Bytes(80LL << 30)).report.parameters);
+  const auto with_margin = [](Bytes bytes) { return Bytes(bytes.count() + bytes.count() / 25 + 1); };
+  EXPECT_EQ(answer(ddp, Bytes(80LL << 30), with_margin(processes + 8 * model)).notes.find("loading"), std::string::npos);
+  const std::string notes = answer(ddp, Bytes(80LL << 30), with_margin(processes + 7 * model)).notes;
+  EXPECT_NE(notes.find("loading needs " + format_bytes(processes + 8 * model) + " of host memory on a node"),
+            std::string::npos)
+      << notes;
+  EXPECT_NE(notes.find("each rank reads the whole model"), std::string::npos) << notes;
+  // Rank 0 sends the weights of a plan of FSDP2.
+  EXPECT_EQ(answer(plan_of(true), Bytes(80LL << 30), with_margin(processes + model)).notes.find("loading"),
+            std::string::npos);
+}
+
+TEST(PlanNotes, RejectedPlansThatLackTheGradientsTheyKeepAreNamed) {
+  simulator::Predictor predictor(*build_model(small_transformer(kSizes)), small_cluster(kGpus, 1, Bytes(1LL << 30)));
+  const Bytes kept = Bytes(4 * predictor.report(plan_of(false))->receives_gradient_parameters);
+  const Candidate last{.plan = plan_of(false), .label = "reduces last", .missing = kept};
+  const Candidate every{.plan = plan_of(true), .label = "reduces each", .missing = Bytes(1)};
+  EXPECT_EQ(note_on_rejected({every}, predictor), "");
+  Candidate hopeless = last;
+  hopeless.missing = kept + Bytes(1);
+  EXPECT_EQ(note_on_rejected({hopeless}, predictor), "");
+  const std::string note = note_on_rejected({every, last, last}, predictor);
+  EXPECT_TRUE(note.starts_with("reduces last lacks " + format_bytes(kept))) << note;
+  EXPECT_NE(note.find("of its 4 micro-batches each GPU would keep the gradients of the whole model, " + format_bytes(kept)),
+            std::string::npos)
+      << note;
+  EXPECT_TRUE(note.ends_with("so would 1 more of the faster plans.")) << note;
 }
 
 }  // namespace

@@ -87,15 +87,17 @@ def write_job(case: Case, predicted: dict[str, Any], spec_file: pathlib.Path, fo
 
 
 def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world_size: int,
-             words: tuple[str, ...] = ("-m", "fsdp_plan_runner"), events: str = "done", nodes: int = 1) -> dict[str, Any]:
-    """Runs the job as one rank on the stub GPU, by the words that Python is given; returns the hook's record."""
+             words: tuple[str, ...] = ("-m", "fsdp_plan_runner"), events: str = "done", nodes: int = 1,
+             steps: int = STEPS) -> dict[str, Any]:
+    """Runs the job as one rank on the stub GPU, by the words that Python is given; returns the hook's record. `steps`: 0 runs it
+    to its end."""
     on_node = world_size // nodes
     stand_ins = [] if importlib.util.find_spec("flash_attn_2_cuda") else [str(STAND_INS)]
     path = os.pathsep.join([str(ROOT / "python" / "hook"), *stand_ins, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
         **os.environ,
         "PYTHONPATH": path, "FSDP_REHEARSAL": "1", "FSDP_REHEARSAL_STUB": str(STUB),
-        "FSDP_REHEARSAL_RECORD": str(record_file), "FSDP_REHEARSAL_STEPS": str(STEPS), "OMP_NUM_THREADS": "1",
+        "FSDP_REHEARSAL_RECORD": str(record_file), "FSDP_REHEARSAL_STEPS": str(steps), "OMP_NUM_THREADS": "1",
         "FSDP_REHEARSAL_RANK": str(rank), "FSDP_REHEARSAL_WORLD_SIZE": str(world_size),
         "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank % on_node), "LOCAL_WORLD_SIZE": str(on_node),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "STUB_GPU_COUNT": str(on_node),
@@ -108,7 +110,7 @@ def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world
     if not record_file.is_file():
         raise AssertionError(f"no record, exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
     record = json.loads(record_file.read_text(encoding="utf-8"))
-    if record["end"]["why"] != "steps_reached":
+    if record["end"]["why"] != ("steps_reached" if steps else "script_ended"):
         raise AssertionError(f"{record['end']}\n{done.stderr}")
     return record
 

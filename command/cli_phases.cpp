@@ -1,0 +1,45 @@
+#include "command/cli_phases.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "command/cli_values.h"
+#include "core/library/model_library.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::command {
+
+Errors check_phases(const CommandLine& line) {
+  Errors errors;
+  OptionReader(line, errors).count(Option::EvaluationBatch);
+  if (line.has(Option::EvaluationBatch) && !line.has(Option::Phases)) {
+    errors.push_back({std::string(flag_of(Option::EvaluationBatch)), "It is the batch of an evaluation.",
+                      "Add --phases, which predicts one."});
+  }
+  return errors;
+}
+
+Result<std::vector<JobPhaseNeed>> phases_of(const CommandLine& line, const ModelSpec& spec, Workload workload,
+                                            const Cluster& cluster, const StepReport& report) {
+  if (!line.has(Option::Phases)) return std::vector<JobPhaseNeed>{};
+  FSDP_TRY(workload.dimensions, own_sizes_of(report.plan, spec));
+  FSDP_TRY(Model model, build_model(spec, workload));
+  std::optional<Model> evaluation;
+  Errors none;  // check_phases has reported them.
+  if (const auto batch = OptionReader(line, none).count(Option::EvaluationBatch)) {
+    Workload other = workload;
+    std::erase_if(other.dimensions, [](const Dimension& dimension) { return dimension.name == "batch"; });
+    other.dimensions.push_back({"batch", static_cast<double>(*batch)});
+    FSDP_TRY(evaluation, build_model(spec, other));
+  }
+  simulator::Predictor predictor(std::move(model), cluster);
+  return predictor.job_phases(report, std::move(evaluation));
+}
+
+bool has_misfit(const std::vector<JobPhaseNeed>& phases) {
+  return std::ranges::any_of(phases, [](const JobPhaseNeed& phase) { return !phase.fits(); });
+}
+
+}  // namespace fsdp::command

@@ -1,0 +1,26 @@
+#pragma once
+
+// --phases: what a job does beside its steps.
+
+#include <vector>
+
+#include "command/cli_options.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/report/job_phases.h"
+#include "core/report/report.h"
+#include "core/spec/model_spec.h"
+
+namespace fsdp::command {
+
+/// Errors of --phases and --eval-batch that no plan is needed for.
+Errors check_phases(const CommandLine& line);
+
+/// The phases of a predicted plan; empty without --phases. Errors: an evaluation's batch that the model cannot have.
+Result<std::vector<JobPhaseNeed>> phases_of(const CommandLine& line, const ModelSpec& spec, Workload workload,
+                                            const Cluster& cluster, const StepReport& report);
+
+/// Whether a phase does not fit.
+bool has_misfit(const std::vector<JobPhaseNeed>& phases);
+
+}  // namespace fsdp::command
