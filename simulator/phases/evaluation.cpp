@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 
 namespace fsdp::simulator {
 
@@ -96,6 +97,8 @@ std::string why_no_evaluation(const Model& model, const Plan& plan) {
   const auto is_recorded = [](const Block& block) { return block.recorded.has_value(); };
   if (std::any_of(model.blocks.begin(), model.blocks.end(), is_recorded)) return "a captured model: rehearse its script";
   if (traits_of(plan).zero_stage > 0 || traits_of(plan).gathers_each_read) return "not predicted for this framework";
+  if (loss_row(plan.runtime.implementations.loss).calls_head) return "a loss that calls the head";
+  if (plan.packing) return "packed rows";
   return "";
 }
 
