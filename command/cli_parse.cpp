@@ -71,9 +71,10 @@ constexpr NotModeled kNotModeled[] = {
     {" --sample-packing --sample_packing --padding-free --padding_free --use-remove-padding --pack ",
      "Write --packing 8192: a micro-batch is one row of so many tokens. --document-length says how long documents "
      "are."},
-    {" --qlora --load-in-4bit --quantize ",
-     "Capture the script that quantizes the base: fsdp-plan capture -o my.model.json -- python train.py; "
-     "docs/how-to/llama-70b-qlora.md does it. --lora plans adapters on a base that is not quantized."},
+    {" --qlora --load-in-4bit --load_in_4bit --quantization --bits ",
+     "Write --lora 16 --quantize nf4, or nf4,double for double quantization; docs/how-to/qlora.md."},
+    {" --load-in-8bit --load_in_8bit ",
+     "8-bit weights are not predicted. Write --lora 16 --quantize nf4 for four bits."},
     {" --gradient-checkpointing --gradient_checkpointing --grad-checkpointing --recompute --ac ",
      "Write --activation-checkpointing full; left out, it is searched."},
     {" --fp8 --float8 --enable-float8 ", "8-bit floats are not modeled; --precision lists the rest."},

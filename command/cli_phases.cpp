@@ -24,6 +24,10 @@ Errors check_phases(const CommandLine& line) {
 Result<std::vector<JobPhaseNeed>> phases_of(const CommandLine& line, const ModelSpec& spec, Workload workload,
                                             const Cluster& cluster, const StepReport& report) {
   if (!line.has(Option::Phases)) return std::vector<JobPhaseNeed>{};
+  if (report.plan.quantization) {
+    return failure(std::string(flag_of(Option::Phases)), "The phases of a base in four bits are not predicted.",
+                   "Leave out --phases or --quantize.");
+  }
   FSDP_TRY(workload.dimensions, own_sizes_of(report.plan, spec));
   FSDP_TRY(Model model, build_model(spec, workload));
   std::optional<Model> evaluation;

@@ -120,6 +120,7 @@ class CodeWriter {
         source_(source),
         frozen_(frozen_of(model)),
         kept_ops_(kept_ops_code(plan, model)),
+        quantization_(words_of_quantization(plan, model)),
         of_parts_(of_parts(plan, model)) {}
 
   std::string write() {
@@ -205,6 +206,12 @@ class CodeWriter {
     std::vector<std::string> lines = {
         fmt::format("{} of {}, for torchrun with {} processes in all.", plan_.model, source_, plan_.mesh.world_size()),
         "", "    model = apply_plan(model)  # before the optimizer is made"};
+    if (plan_.quantization) {
+      lines.insert(lines.begin() + 2,
+                   {"Load the model with this quantization_config, and without prepare_model_for_kbit_training, which "
+                    "makes",
+                    "embeddings, head and norms float32:", "", fmt::format("    {}", quantization_), ""});
+    }
     if (plan_.optimizer.muon) {
       lines.push_back(fmt::format(
           "    ...  # torch.optim.Muon of the script's matrices, and {} of the rest, as the script has them",
@@ -490,6 +497,7 @@ class CodeWriter {
   const std::string& source_;
   Frozen frozen_;
   std::vector<std::string> kept_ops_;
+  std::string quantization_;
   std::vector<std::string> of_parts_;
   std::string text_;
 };

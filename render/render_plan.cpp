@@ -98,7 +98,11 @@ std::string describe_checkpointing(const Checkpointing& checkpointing) {
 std::string describe_numbers(const Plan& plan, const planner::ModelFacts& facts) {
   const std::optional<Dtype> weights = plan.parameter_dtype ? plan.parameter_dtype : facts.weights;
   std::string kept = weights ? planner::short_name(*weights) : std::string("checkpoint-dtype");
-  if (plan.lora && facts.weights) kept = fmt::format("{} base, {} adapter", planner::short_name(*facts.weights), kept);
+  if (plan.quantization) {
+    kept = fmt::format("{} base, {} adapter", fsdp::to_text(*plan.quantization), kept);
+  } else if (plan.lora && facts.weights) {
+    kept = fmt::format("{} base, {} adapter", planner::short_name(*facts.weights), kept);
+  }
   const bool has_moments = num_moments(plan.optimizer) > 0;
   const bool are_alike =
       plan.optimizer.states == OptimizerStates::AsParameter && has_moments && has_torch_kernels(plan.optimizer);

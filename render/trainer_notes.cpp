@@ -8,6 +8,8 @@
 #include "core/base/parse_units.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/loss_table.h"
+#include "core/plan/quantization.h"
+#include "core/spec/quantized_base.h"
 #include "render/python_words.h"
 
 namespace fsdp::render {
@@ -61,6 +63,14 @@ std::string words_of_adapters(const TrainerConfig& config) {
 
 }  // namespace
 
+std::string words_of_quantization(const Plan& plan, const Model& model) {
+  if (!plan.quantization) return {};
+  const auto is_frozen = [](const Parameter& parameter) { return parameter.stands_for == 0 && !parameter.trainable; };
+  const auto base = std::find_if(model.parameters.begin(), model.parameters.end(), is_frozen);
+  const Dtype compute = activation_dtype(model, plan);
+  return python_of(*plan.quantization, base == model.parameters.end() ? compute : base->dtype, compute);
+}
+
 std::vector<std::string> opening_of(const TrainerConfig& config, const std::string& command) {
   std::vector<std::string> lines = {
       fmt::format("{} by {}, for {}.", config.said.plan.model, config.source, name_of(config.release)), "",
@@ -91,6 +101,10 @@ std::string words_of_loading(const TrainerConfig& config) {
   Bytes model;
   for (const Parameter& parameter : config.model.parameters) {
     model += num_elements(parameter.shape) * size_of(parameter.dtype);
+  }
+  if (config.said.plan.quantization) {
+    return fmt::format("each GPU quantizes the whole model before it is sharded, {} with its scales",
+                       format_bytes(model + bytes_of_quantized(config.model).whole));
   }
   const std::int64_t processes = config.said.plan.mesh.world_size() / config.cluster.nodes;
   const std::string copies =
@@ -141,6 +155,12 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const bool has_argument = config.release.trainer == planner::Trainer::Transformers;
   if (const Loss& loss = plan.runtime.implementations.loss; loss != Loss{} && !has_argument) {
     duties.emplace_back("loss", words_of_loss(loss));
+  }
+  if (plan.quantization) {
+    duties.emplace_back("base", fmt::format("from_pretrained(..., quantization_config={}), without "
+                                            "prepare_model_for_kbit_training, which makes embeddings, head and norms "
+                                            "float32",
+                                            words_of_quantization(plan, config.model)));
   }
   if (plan.lora) duties.emplace_back("adapters", words_of_adapters(config));
   if (plan.packing) duties.emplace_back("packing", words_of_packing(plan));

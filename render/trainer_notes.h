@@ -30,6 +30,8 @@ std::string words_of_loss(const Loss& loss);
 
 /// "one row of 8192 tokens: SFTConfig(packing=True, ...) of trl 1.16.0, ...". REQUIRES: the plan is packed.
 std::string words_of_packing(const Plan& plan);
+/// The BitsAndBytesConfig of a plan's quantized base; empty if it has none.
+std::string words_of_quantization(const Plan& plan, const Model& model);
 
 /// Duties about the model and the allocator: the dtype of parameters, frozen parameters, the device of
 /// construction.

@@ -107,7 +107,9 @@ class TrafficCounter {
 
   void broadcast(const Instruction& step) {
     std::map<Dtype, std::int64_t> elements;
-    for (const Buffer& buffer : prepared_.index->model->buffers) elements[buffer.dtype] += num_elements(buffer.shape);
+    for (const Buffer& buffer : prepared_.index->model->buffers) {
+      if (buffer.registered) elements[buffer.dtype] += num_elements(buffer.shape);
+    }
     Seconds exposed = next_exposed();
     for (const auto& [dtype, count] : elements) {
       send(step, step.ranks,

@@ -90,6 +90,7 @@ void check_model(const Plan& plan, const Model& model, Errors& errors) {
     wrong("A captured model has the precision of its script, autocast included.", "Leave it out.");
     return;
   }
+  if (plan.quantization) wrong("A base in four bits under autocast is not predicted.", kOthers);
   if (has([](const Op& op) { return is_expert(op.kind); })) {
     wrong("Experts under autocast are not predicted.", kOthers);
   }

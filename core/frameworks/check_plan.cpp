@@ -379,6 +379,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   check_muon(plan, model, errors);
   if (auto misfit = optimizer_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
   if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));
+  if (auto misfit = quantization_misfit(plan, model)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
   check_padding_mask(plan, model, errors);
   check_loss(plan, model, errors);

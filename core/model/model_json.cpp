@@ -94,6 +94,9 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("num_buckets", attributes.num_buckets, usual.num_buckets);
   member("max_distance", attributes.max_distance, usual.max_distance);
   member("bidirectional", attributes.bidirectional, usual.bidirectional);
+  member("out_features", attributes.out_features, usual.out_features);
+  member("nested", attributes.nested, usual.nested);
+  member("fp4", attributes.fp4, usual.fp4);
   if (attributes.dtype) writer.member("dtype", name_of(*attributes.dtype));
   writer.end_object();
 }
@@ -292,6 +295,7 @@ class ExpandedModelWriter {
       w_.member("shape", buffer.shape);
       write_dtype(w_, buffer.dtype);
       w_.member("persistent", buffer.persistent);
+      if (!buffer.registered) w_.member("registered", false);
       w_.end_object();
     }
     w_.end_array();

@@ -20,11 +20,13 @@ namespace fsdp {
 
 enum class OpKind : std::uint8_t {
   // Dense layers. `parameters` are weight, then bias if there is one.
-  Linear,     ///< x [..., in] -> [..., out]. weight [out, in], or [in, out] with `transposed_weight` (GPT-2's Conv1D).
-  Embedding,  ///< ids [...] -> [..., width]. weight [num_embeddings, width]. Attribute `padding_idx`.
-  Conv1d,     ///< x [batch, in, length] -> [batch, out, length']. weight [out, in / groups, kernel].
-  Conv2d,     ///< x [batch, in, height, width] -> [batch, out, ...]. weight [out, in / groups, kernel, kernel].
-  Parameter,  ///< () -> the parameter itself as a value (a position table, a class token). A view of its storage.
+  Linear,      ///< x [..., in] -> [..., out]. weight [out, in], or [in, out] with `transposed_weight` (GPT-2's Conv1D).
+  Embedding,   ///< ids [...] -> [..., width]. weight [num_embeddings, width]. Attribute `padding_idx`.
+  Conv1d,      ///< x [batch, in, length] -> [batch, out, length']. weight [out, in / groups, kernel].
+  Conv2d,      ///< x [batch, in, height, width] -> [batch, out, ...]. weight [out, in / groups, kernel, kernel].
+  Parameter,   ///< () -> the parameter itself as a value (a position table, a class token). A view of its storage.
+  Linear4bit,  ///< As Linear with a frozen weight that is packed in four bits [packed, 1] (bitsandbytes). Attributes
+               ///< `out_features`, `nested`, `fp4`, and `dtype`: that of the weight before.
 
   // Normalization. `parameters` are weight, then bias if there is one; empty if not affine. Attribute `eps`.
   RmsNorm,    ///< x [..., width] -> the same shape.
@@ -233,8 +235,11 @@ struct OpAttributes {
   bool bidirectional = false;
   std::optional<Dtype> dtype = {};
   bool as_trained = false;  ///< Cast: to the dtype in which trained parameters are computed with (PEFT).
-  bool backward = true;  ///< Recorded: gradients pass from its outputs to its inputs.
-  bool saves = true;     ///< Recorded: its backward needs a tensor of the forward.
+  std::int64_t out_features = 0;  ///< Linear4bit, whose weight's shape does not tell it.
+  bool nested = false;            ///< Linear4bit: its scales are quantized, too.
+  bool fp4 = false;               ///< Linear4bit: floats of four bits in place of a normal distribution's quantiles.
+  bool backward = true;           ///< Recorded: gradients pass from its outputs to its inputs.
+  bool saves = true;              ///< Recorded: its backward needs a tensor of the forward.
 
   bool operator==(const OpAttributes&) const = default;
 };

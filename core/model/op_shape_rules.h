@@ -32,8 +32,8 @@ bool broadcasts_to(const Shape& b, const Shape& a);
 /// The rule of a kind. REQUIRES: the kind's number of inputs and parameters.
 using ShapeRule = Rule(const OpAttributes& attributes, const OpShapes& shapes);
 
-ShapeRule linear, embedding, conv1d, conv2d, norm, group_norm, batch_norm, rotary_table, rotary, attention, max_pool2d,
-    adaptive_avg_pool2d, router, experts, grouped_experts, cross_entropy, linear_cross_entropy, mse_loss;
+ShapeRule linear, linear_4bit, embedding, conv1d, conv2d, norm, group_norm, batch_norm, rotary_table, rotary, attention,
+    max_pool2d, adaptive_avg_pool2d, router, experts, grouped_experts, cross_entropy, linear_cross_entropy, mse_loss;
 ShapeRule reshape, transpose, slice, select, expand, split, cat, stack, set_slice, kv_cache, index, pad, softmax;
 ShapeRule reduction;  ///< Mean, Sum and Std.
 ShapeRule same;       ///< The shape of the input.

@@ -53,6 +53,27 @@ Rule norm_of(std::size_t channel, const OpShapes& s) {
 
 }  // namespace
 
+Rule linear_4bit(const OpAttributes& attributes, const OpShapes& s) {
+  const Shape& x = s.inputs[0];
+  const Shape& weight = s.parameters[0];
+  if (x.empty() || weight.size() != 2 || weight[1] != 1 || attributes.out_features < 1) {
+    return wrong("An input {} and a packed weight {} for {} outputs.", to_string(x), to_string(weight),
+                 attributes.out_features);
+  }
+  // Two numbers to a byte, of which an element has one to eight.
+  const std::int64_t numbers = x.back() * attributes.out_features;
+  if (numbers < 2 * weight[0] || numbers > 16 * weight[0] + 15) {
+    return wrong("The packed weight {} does not hold {} x {} numbers.", to_string(weight), attributes.out_features,
+                 x.back());
+  }
+  if (s.parameters.size() == 2 && s.parameters[1] != Shape{attributes.out_features}) {
+    return wrong("The bias is {}, not [{}].", to_string(s.parameters[1]), attributes.out_features);
+  }
+  Shape y = x;
+  y.back() = attributes.out_features;
+  return one(y);
+}
+
 Rule linear(const OpAttributes& attributes, const OpShapes& s) {
   const Shape& x = s.inputs[0];
   const Shape& weight = s.parameters[0];

@@ -75,6 +75,12 @@ Rows dense_layers() {
        .shape = shape::parameter,
        .attributes = {{"parameter", Text, true, "Its name below the module."}, kShape},
        .saves_tensors = false},
+      {.kind = OpKind::Linear4bit,
+       .name = "linear_4bit",
+       .arity = kLayer,
+       .shape = shape::linear_4bit,
+       .saves_tensors = false,
+       .is_plain = false},
   };
 }
 

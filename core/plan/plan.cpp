@@ -146,6 +146,34 @@ std::optional<Error> optimizer_misfit(const Plan& plan, const Model& model, cons
   return std::nullopt;
 }
 
+// FSDP2 makes a torch.nn.Parameter of each shard before it freezes it: "only Tensors of floating point dtype can
+// require gradients"; accelerate 1.15 leaves such weights whole (fsdp2_prepare_model). FSDP1: "Cannot flatten integer
+// dtype tensors". Both cast what they gather to param_dtype, and packed bits are no numbers that a cast would keep.
+std::optional<Error> quantization_misfit(const Plan& plan, const Model& model) {
+  if (!plan.quantization) return std::nullopt;
+  const FrameworkTraits& traits = traits_of(plan);
+  if (traits.zero_stage > 0 || traits.gathers_each_read) {
+    return Error{"--quantize", fmt::format("A quantized base is not predicted under {}.", traits.title),
+                 "Plan with --runtime fsdp2, fsdp1 or ddp."};
+  }
+  if (!traits.wraps_units) return std::nullopt;
+  const auto packed = std::find_if(model.parameters.begin(), model.parameters.end(),
+                                   [](const Parameter& parameter) { return parameter.stands_for > 0; });
+  if (packed == model.parameters.end()) return std::nullopt;
+  if (!is_floating_point(packed->dtype)) {
+    return Error{
+        "--quantize",
+        fmt::format("{} cannot shard {}, which are no floating point numbers.", traits.title, name_of(packed->dtype)),
+        "Leave ,uint8 out: bnb_4bit_quant_storage is then the dtype of the other weights."};
+  }
+  const std::optional<Dtype>& compute = plan.mixed_precision.param_dtype;
+  if (!compute || *compute == packed->dtype) return std::nullopt;
+  return Error{"--quantize",
+               fmt::format("{} would cast the packed weights, which are stored in {}, to {}, and destroy them.",
+                           traits.title, name_of(packed->dtype), name_of(*compute)),
+               "Compute in the dtype of the storage: --precision mixed or bf16."};
+}
+
 std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
   if (!has_passes(model)) return std::nullopt;
   const auto refuse = [](std::string where, std::string_view what, std::string hint) {

@@ -17,6 +17,7 @@
 #include "core/plan/lora.h"
 #include "core/plan/mesh.h"
 #include "core/plan/packing.h"
+#include "core/plan/quantization.h"
 #include "core/plan/runtime.h"
 
 namespace fsdp {
@@ -246,8 +247,9 @@ struct Plan {
   std::vector<Dimension> dimensions;   ///< Sizes of the workload: batch (per rank and micro-batch), seq, ...
   std::vector<std::string> trainable;  ///< Patterns given by the user.
   std::vector<std::string> frozen;
-  std::optional<LoraOptions> lora = {};  ///< Adapters, by which the model is built; everything else is frozen.
-  std::optional<Packing> packing = {};   ///< A micro-batch is one row of several documents.
+  std::optional<LoraOptions> lora = {};           ///< Adapters, by which the model is built; everything else is frozen.
+  std::optional<Packing> packing = {};            ///< A micro-batch is one row of several documents.
+  std::optional<Quantization> quantization = {};  ///< Of the frozen base below the adapters.
 
   Mesh mesh;
   std::vector<Unit> units;               ///< In the order of the fully_shard calls: bottom-up, the root last.
@@ -294,6 +296,9 @@ std::optional<Error> optimizer_misfit(const Plan& plan, const Model& model, cons
 
 /// Why a step of several passes (`has_passes`) is not predicted under this plan.
 std::optional<Error> passes_misfit(const Plan& plan, const Model& model);
+
+/// Why a quantized base cannot be trained, or is not predicted, under this plan.
+std::optional<Error> quantization_misfit(const Plan& plan, const Model& model);
 
 /// The dtype in which ZeRO computes; that of the copy that its optimizer updates. mixed_precision is bf16.enabled or
 /// fp16.enabled: parameters and gradients are in its param_dtype, and the optimizer updates the rank's part of an fp32

@@ -53,6 +53,16 @@ void packing_fields(Fields& fields, Packing& packing) {
                   DescribedNames{kPackedAttentionTable, kPackedSentences});
 }
 
+void read_quantization(const JsonValue& value, Plan& plan, JsonErrors& errors) {
+  if (!expect_type(value, JsonType::String, "a string", errors)) return;
+  const auto quantization = parse_quantization(value.text, {});
+  if (quantization) {
+    plan.quantization = *quantization;
+    return;
+  }
+  for (const Error& error : quantization.error()) errors.add(value, error.what, error.hint);
+}
+
 }  // namespace
 
 void model_fields(Fields& fields, Plan& plan) {
@@ -89,6 +99,12 @@ void model_fields(Fields& fields, Plan& plan) {
                          });
   if (has_packing && fields.object() != nullptr) plan.packing = std::move(packing);
   fields.optional_as(
+      "quantization",
+      "The frozen base below the adapters in four bits, transformers.BitsAndBytesConfig: nf4 or fp4, then ,double for "
+      "double quantization and ,uint8 for that storage.",
+      R"("type": "string", "pattern": "^(nf4|fp4)(,double)?(,uint8)?$")",
+      [&](const JsonValue& value, JsonErrors& errors) { read_quantization(value, plan, errors); });
+  fields.optional_as(
       "dimensions",
       "Sizes of the workload, by the name that the spec gives them: batch (per rank and micro-batch), seq "
       "and others.",
@@ -114,6 +130,7 @@ void write_model_members(JsonWriter& writer, const Plan& plan) {
     writer.member("attention", name_of(kPackedAttentionTable, plan.packing->attention));
     writer.end_object();
   }
+  if (plan.quantization) writer.member("quantization", to_text(*plan.quantization));
   if (!plan.lora) return;
   writer.key("lora");
   writer.begin_object();

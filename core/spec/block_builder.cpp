@@ -214,6 +214,7 @@ std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::s
       return output == 1 ? std::optional(Dtype::Int64) : std::nullopt;
     // Products and fused norms accept only the dtype of their parameters.
     case OpKind::Linear:
+    case OpKind::Linear4bit:
     case OpKind::Conv1d:
     case OpKind::Conv2d:
     case OpKind::LayerNorm:

@@ -33,6 +33,7 @@
 #include "core/model/op_shapes.h"
 #include "core/plan/lora.h"
 #include "core/plan/packing.h"
+#include "core/plan/quantization.h"
 
 namespace fsdp {
 
@@ -46,25 +47,17 @@ struct BlockParameter {
   std::string name;    ///< "self_attn.q_proj.weight".
   int module = 0;      ///< In `Block::modules`: the module that registers it.
   bool fixed = false;  ///< Registered with requires_grad = False, like fixed sinusoids; no pattern unfreezes it.
+  std::optional<Dtype> dtype = {};  ///< Defaults to the model's.
+  std::int64_t stands_for = 0;      ///< As Parameter::stands_for.
 
   bool operator==(const BlockParameter&) const = default;
-};
-
-/// A buffer of a block.
-struct BlockBuffer {
-  std::string name;
-  Shape shape;
-  Dtype dtype = Dtype::Float32;
-  bool persistent = true;
-
-  bool operator==(const BlockBuffer&) const = default;
 };
 
 /// A finished block with the names that bind a call.
 struct BlockDefinition {
   Block block;
   std::vector<BlockParameter> parameters;  ///< One per `block.parameters`.
-  std::vector<BlockBuffer> buffers;
+  std::vector<Buffer> buffers;             ///< By their names below the calling module.
   std::vector<std::string> input_names;    ///< One per block input: the name of its value.
   std::vector<std::string> output_names;   ///< One per block output.
   std::vector<std::pair<int, int>> named;  ///< In `block.outputs` and `block.modules`: as `Model::named`.
@@ -143,6 +136,10 @@ class BlockBuilder {
   std::vector<std::int64_t> masked_documents() const {
     return packed_ == PackedAttention::Sdpa ? documents_ : std::vector<std::int64_t>{};
   }
+  /// From here on, packs the weights of linear layers in four bits, except for the head's. `base` is the dtype of the
+  /// weights before. REQUIRES: the quantization outlives the builder.
+  void quantize(const Quantization& quantization, Dtype base);
+  bool is_quantized() const { return quantization_ != nullptr; }
   /// Whether adapters target a layer of this name, relative to the scope. Notes its targets as found.
   bool is_adapted(std::string_view module, bool is_output_head = false);
   /// Fails if they name this layer, which PEFT would adapt in another way than a linear one.
@@ -342,6 +339,12 @@ class BlockBuilder {
   bool is_broken(const OpRequest& request) const;
   BlockValue plain_linear(std::string_view module, BlockValue x, std::int64_t out_features,
                           const LinearOptions& options);
+  bool is_packed(const LinearOptions& options) const;
+  BlockValue packed_linear(std::string_view module, BlockValue x, std::int64_t out_features,
+                           const LinearOptions& options);
+  /// The linear layer of the model itself, packed if the base is quantized.
+  BlockValue base_linear(std::string_view module, BlockValue x, std::int64_t out_features,
+                         const LinearOptions& options);
   BlockValue adapted_linear(std::string_view module, BlockValue x, std::int64_t out_features,
                             const LinearOptions& options);
   BlockValue plain_embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings, std::int64_t width,
@@ -377,6 +380,8 @@ class BlockBuilder {
   std::vector<bool> found_targets_;
   std::vector<bool> found_saved_;
   std::vector<std::string> linear_names_;
+  const Quantization* quantization_ = nullptr;
+  Dtype unpacked_ = Dtype::Float32;  // The dtype of quantized weights before.
 };
 
 }  // namespace fsdp

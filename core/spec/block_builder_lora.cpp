@@ -97,7 +97,7 @@ BlockValue BlockBuilder::adapted_linear(std::string_view module, BlockValue x, s
     fail("PEFT adapts torch.nn.MultiheadAttention in its own way, which is not predicted.", "Name other targets.");
   }
   const auto scope = enter(module, "Linear");
-  const BlockValue result = local("result", plain_linear("base_layer", x, out_features, options));
+  const BlockValue result = local("result", base_linear("base_layer", x, out_features, options));
   declare("lora_dropout", "ModuleDict");
   declare("lora_A", "ModuleDict");
   declare("lora_B", "ModuleDict");

@@ -21,6 +21,10 @@ BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int6
   if (is_saved(module)) {
     const auto scope = enter(module, "ModulesToSaveWrapper");
     declare_saved(options.class_name);
+    if (is_packed(options)) {
+      fail(fmt::format("\"{}\" is quantized, and a copy of packed weights cannot be trained.", full_name(module)),
+           "Name the head or the embedding in modules_to_save, which are not quantized.");
+    }
     const std::int64_t in = size(x, -1);
     parameter_of("original_module", options.weight_name,
                  options.transposed_weight ? Shape{in, out_features} : Shape{out_features, in});
@@ -28,7 +32,7 @@ BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int6
     return plain_linear("modules_to_save.default", x, out_features, options);
   }
   if (lora_ == nullptr || !is_adapted(module, options.is_output_head)) {
-    return plain_linear(module, x, out_features, options);
+    return base_linear(module, x, out_features, options);
   }
   return adapted_linear(module, x, out_features, options);
 }
@@ -168,11 +172,10 @@ void BlockBuilder::unused_parameter(std::string_view name, Shape shape) {
 
 void BlockBuilder::buffer(std::string_view name, Shape shape, Dtype dtype, bool persistent) {
   const std::string owner = full_name("");
-  definition_.buffers.push_back(
-      BlockBuffer{.name = owner.empty() ? std::string(name) : fmt::format("{}.{}", owner, name),
-                  .shape = std::move(shape),
-                  .dtype = dtype,
-                  .persistent = persistent});
+  definition_.buffers.push_back(Buffer{.name = owner.empty() ? std::string(name) : fmt::format("{}.{}", owner, name),
+                                       .shape = std::move(shape),
+                                       .dtype = dtype,
+                                       .persistent = persistent});
 }
 
 // ---- Attention

@@ -86,6 +86,10 @@ Result<Model> captured_point(const ModelSpec& spec, const Workload& workload) {
       return failure("--lora", fmt::format("{} is a capture, and has the adapters that its script made.", spec.name),
                      "Leave it out, or add them in the script and capture it again.");
     }
+    if (workload.quantization) {
+      return failure("--quantize", fmt::format("{} is a capture, and has the weights that its script made.", spec.name),
+                     "Leave it out, or quantize the base in the script and capture it again.");
+    }
     if (workload.trainable.empty() && workload.frozen.empty()) return point;
     errors = check_trained(workload, point);
     if (!errors.empty()) return tl::unexpected(std::move(errors));

@@ -127,6 +127,10 @@ BlockValue t5_feed_forward(BlockBuilder& b, BlockValue x, std::int64_t intermedi
 }
 
 void build_t5_block(BlockBuilder& b, const BlockOptions& options) {
+  if (b.is_quantized()) {
+    b.fail("transformers keeps T5's layers \"wo\" in float32, and a quantized base around them is not predicted.",
+           "Capture the script: fsdp-plan capture.");
+  }
   const T5Options t5 = {.heads = options.integer("num_attention_heads"),
                         .head_dim = options.integer("head_dim"),
                         .dropout = options.number("dropout", 0.1),

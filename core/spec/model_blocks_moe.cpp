@@ -74,6 +74,10 @@ std::string moe_class(const BlockOptions& options) {
 }
 
 std::int64_t experts_of(BlockBuilder& b, const BlockOptions& options) {
+  if (b.is_quantized()) {
+    b.fail("A quantized base of experts is not predicted.",
+           "transformers 5 stacks experts in parameters that bitsandbytes leaves as they are: capture the script.");
+  }
   const std::int64_t num_experts = options.integer("num_experts", 1);
   if (num_experts <= kMostExperts) return num_experts;
   b.fail(fmt::format("{} experts are too many.", num_experts), fmt::format("Up to {} are read.", kMostExperts));

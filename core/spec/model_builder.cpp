@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "core/base/nearest.h"
 #include "core/model/op_shapes.h"
@@ -22,6 +23,7 @@
 #include "core/spec/model_spec.h"
 #include "core/spec/module_tree.h"
 #include "core/spec/packed_rows.h"
+#include "core/spec/quantized_base.h"
 #include "core/spec/spec_entry.h"
 #include "core/spec/spec_ops.h"
 #include "core/spec/trainable_patterns.h"
@@ -184,6 +186,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   // The number of a repetition is no part of a target.
   if (workload_.lora) builder.adapt(*workload_.lora, module.repeated ? module.name + "0" : module.name);
   if (row_) builder.pack(row_->attention, row_->documents);
+  if (workload_.quantization) builder.quantize(*workload_.quantization, spec_.dtype);
   if (entry.kind == nullptr) {
     write_plain_ops(builder, module, entry.op_options);
   } else {
@@ -401,18 +404,20 @@ void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const st
     const BlockParameter& parameter = definition.parameters[i];
     const Shape& shape = definition.block.parameters[i];
     const std::size_t before = model_.parameters.size();
-    const auto id = tree_.parameter(below(parameter.name), call.modules[parameter.module], shape, spec_.dtype,
-                                    parameter.fixed, module.where);
+    const auto id = tree_.parameter(below(parameter.name), call.modules[parameter.module], shape,
+                                    parameter.dtype.value_or(spec_.dtype), parameter.fixed, module.where);
     if (!id) {
       append(errors_, id.error());
       return;
     }
     if (model_.parameters.size() > before) num_parameter_elements_ += num_elements(shape);
+    model_.parameters[*id].stands_for = parameter.stands_for;
     call.parameters.push_back(*id);
   }
   if (module.repeated) mark_hidden_matrices(definition.block, call);
-  for (const BlockBuffer& buffer : definition.buffers) {
-    tree_.buffer(below(buffer.name), buffer.shape, buffer.dtype, buffer.persistent);
+  for (Buffer buffer : definition.buffers) {
+    buffer.name = below(buffer.name);
+    tree_.buffer(std::move(buffer));
   }
   for (const Value& value : definition.block.values) {
     if (num_value_elements_ <= kMostElements) num_value_elements_ += num_elements(value.shape);
@@ -496,6 +501,7 @@ void Builder::set_trainable(const Recipe& recipe) {
   if (workload_.lora) train_adapters_alone(model_);
   append(errors_, apply_patterns(patterns_of(workload_.trainable, "--trainable"),
                                  patterns_of(workload_.frozen, "--freeze"), is_fixed, model_));
+  if (workload_.quantization) append(errors_, check_quantized(model_));
 }
 
 void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
@@ -531,10 +537,12 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   model_.notes.insert(model_.notes.begin(), spec_.notes.begin(), spec_.notes.end());
   model_.notes.insert(model_.notes.end(), recipe.notes.begin(), recipe.notes.end());
   if (workload_.lora) model_.notes.push_back(note_of_adapters(*workload_.lora, model_));
+  if (workload_.quantization) model_.notes.push_back(note_of_quantized(*workload_.quantization, spec_.dtype, model_));
 }
 
 Result<Model> Builder::run() {
   FSDP_TRY(const Recipe recipe, find_recipe(spec_, workload_.recipe));
+  if (workload_.quantization && !workload_.lora) return tl::unexpected(Errors{quantized_without_adapters()});
   const DimensionValues dimensions(spec_, recipe, workload_, errors_);
   if (!errors_.empty()) return tl::unexpected(std::move(errors_));
   model_.name = spec_.name;

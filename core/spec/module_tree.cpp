@@ -105,12 +105,8 @@ Result<int> ModuleTree::parameter(const std::string& name, int module, const Sha
   return id;
 }
 
-void ModuleTree::buffer(std::string name, Shape shape, Dtype dtype, bool persistent) {
-  const auto known = std::find_if(model_.buffers.begin(), model_.buffers.end(),
-                                  [&](const Buffer& buffer) { return buffer.name == name; });
-  if (known != model_.buffers.end()) return;
-  model_.buffers.push_back(
-      Buffer{.name = std::move(name), .shape = std::move(shape), .dtype = dtype, .persistent = persistent});
+void ModuleTree::buffer(Buffer buffer) {
+  if (buffer_names_.insert(buffer.name).second) model_.buffers.push_back(std::move(buffer));
 }
 
 Errors ModuleTree::tie(const std::vector<SpecTie>& ties) {

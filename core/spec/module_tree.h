@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/base/result.h"
@@ -34,7 +35,8 @@ class ModuleTree {
   /// another shape.
   Result<int> parameter(const std::string& name, int module, const Shape& shape, Dtype dtype, bool fixed,
                         const std::string& where);
-  void buffer(std::string name, Shape shape, Dtype dtype, bool persistent);
+  /// The same for a buffer; one with a known name is not made again.
+  void buffer(Buffer buffer);
 
   /// Makes each alias another name of its parameter. Error: unknown names (with the nearest one), different shapes,
   /// circles.
@@ -55,6 +57,7 @@ class ModuleTree {
   Model& model_;
   std::unordered_map<std::string, int> module_ids_;  // Only looked up, never walked.
   std::unordered_map<std::string, int> parameter_ids_;
+  std::unordered_set<std::string> buffer_names_;
   std::vector<int> tied_to_;  // Per parameter: the one that replaces it, or itself.
   std::vector<bool> fixed_;
 };

@@ -33,7 +33,8 @@ Workload workload_of(const Plan& plan) {
                     .trainable = plan.trainable,
                     .frozen = plan.frozen,
                     .lora = plan.lora,
-                    .packing = plan.packing};
+                    .packing = plan.packing,
+                    .quantization = plan.quantization};
   apply_implementations(plan.runtime.implementations, workload);
   return workload;
 }

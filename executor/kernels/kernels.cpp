@@ -11,13 +11,14 @@ namespace fsdp::executor {
 namespace {
 
 // In the order of the enum. Recorded ops have no kernel: only their script can run them, and an earlier check refuses
-// them.
+// them. So have layers of bitsandbytes, whose kernels are on GPUs.
 constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::linear,
     kernels::embedding,
     kernels::conv1d,
     kernels::conv2d,
     kernels::parameter,
+    nullptr,
     kernels::rms_norm,
     kernels::layer_norm,
     kernels::group_norm,

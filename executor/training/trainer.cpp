@@ -72,6 +72,10 @@ Errors check_executable(const Plan& plan) {
                                   optimizer_row(plan.optimizer).sentence),
                       "Write \"adamw\", or: fsdp-plan execute, which trains with the library itself."});
   }
+  if (plan.quantization) {
+    errors.push_back({"/model/quantization", "Layers of bitsandbytes have kernels for GPUs alone.",
+                      "Leave it out, or write: fsdp-plan execute, which trains with the library itself."});
+  }
   if (plan.checkpointing.offload_inputs) {
     errors.push_back(
         {"/activation_checkpointing/offload_inputs", "Inputs of blocks are not moved to the host.", "Write false."});

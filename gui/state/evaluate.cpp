@@ -128,6 +128,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   kept.plan.frozen = kept.workload.frozen;
   kept.plan.lora = kept.workload.lora;
   kept.plan.packing = kept.workload.packing;
+  kept.plan.quantization = kept.workload.quantization;
   return kept;
 }
 

@@ -46,7 +46,8 @@ bool keeps_gradients(const Plan& plan) {
 // Training is counted in the verdict.
 std::string loading_note(const Plan& plan, simulator::Predictor& predictor) {
   const Cluster& cluster = predictor.cluster();
-  if (!cluster.host_memory || cluster.gpu.compute_capability == 0) return {};
+  const bool is_unknown = !cluster.host_memory || plan.quantization.has_value();  // Weights are quantized on the way.
+  if (is_unknown || cluster.gpu.compute_capability == 0) return {};
   for (const JobPhaseNeed& need :
        simulator::job_phases_on_host(cluster, plan, predictor.model(), predictor.layout(plan), Bytes(0))) {
     if (need.phase != JobPhase::Loading || need.fits()) continue;

@@ -46,7 +46,7 @@ constexpr std::size_t kMostSearched = 3;
 /// True if two workloads differ at most in sizes.
 bool trains_the_same(const Workload& a, const Workload& b) {
   return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen && a.lora == b.lora &&
-         a.packing == b.packing && a.padding_mask == b.padding_mask && a.loss_after_root == b.loss_after_root &&
+         a.quantization == b.quantization && a.packing == b.packing && a.padding_mask == b.padding_mask && a.loss_after_root == b.loss_after_root &&
          a.float_logits == b.float_logits && a.loss_takes_head == b.loss_takes_head &&
          a.loss_calls_head == b.loss_calls_head;
 }
@@ -207,6 +207,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   asked.loss_calls_head = workload.loss_calls_head;
   asked.lora = workload.lora;
   asked.packing = workload.packing;
+  asked.quantization = workload.quantization;
   for (const Dimension& dimension : workload.dimensions) {
     const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
     if (now != nullptr && now->value == dimension.value) continue;
@@ -344,7 +345,7 @@ RemedyKind kind_of(const Remedy& remedy) {
   const bool is_other_training = change.precision || change.reduce_dtype || change.optimizer ||
                                  change.optimizer_states || change.clip || change.sequence || change.packing ||
                                  remedy.samples > 0 || !change.trainable.empty() || !change.frozen.empty() ||
-                                 change.lora || !change.dimensions.empty();
+                                 change.lora || change.quantization || !change.dimensions.empty();
   return is_other_training ? RemedyKind::ChangesTraining : RemedyKind::Free;
 }
 

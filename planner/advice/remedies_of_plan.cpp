@@ -10,6 +10,7 @@
 #include "core/plan/framework_traits.h"
 #include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
+#include "core/plan/quantization.h"
 #include "core/plan/torch_version.h"
 #include "planner/advice/changed_plans.h"
 #include "planner/advice/remedy_list.h"
@@ -89,8 +90,26 @@ void try_optimizer(RemedyList& list) {
 void try_initialization(RemedyList& list) {
   Plan plan = list.plan();
   if (plan.initialization != Initialization::Device || !traits_of(plan).wraps_units) return;
-  plan.initialization = Initialization::Meta;
-  list.try_plan("make the model on the meta device", {.initialization = Initialization::Meta}, plan);
+  // bitsandbytes quantizes on the CPU, too, but not on the meta device.
+  plan.initialization = plan.quantization ? Initialization::Cpu : Initialization::Meta;
+  list.try_plan(plan.quantization ? "quantize the model in host memory, and shard it from there"
+                                  : "make the model on the meta device",
+                {.initialization = plan.initialization}, plan);
+}
+
+/// A base in four bits below the adapters.
+void try_quantization(RemedyList& list) {
+  Plan plan = list.plan();
+  if (!plan.lora || plan.quantization) return;
+  plan.quantization = Quantization{};
+  plan.initialization = Initialization::Device;
+  const RemedyRequest& request = list.request();
+  Workload workload = sized_workload(request);
+  workload.quantization = plan.quantization;
+  const Result<Model> model = build_model(request.spec, workload);
+  if (!model || quantization_misfit(plan, *model)) return;
+  list.try_rebuilt({fmt::format("{} (QLoRA)", sentence_of(*plan.quantization)), {.quantization = plan.quantization}},
+                   plan, workload, request.cluster);
 }
 
 /// The loss, with the trainer's key if it has one.
@@ -269,6 +288,7 @@ void try_plan_changes(RemedyList& list) {
   try_fsdp2(list);
   try_optimizer(list);
   try_losses(list);
+  try_quantization(list);
   if (has_policy) try_precision(list);
   try_checkpointing(list);
   try_checkpoint_offload(list);

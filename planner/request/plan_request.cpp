@@ -508,6 +508,7 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
   workload.trainable = choices.trainable;
   workload.frozen = choices.frozen;
   workload.lora = choices.lora;
+  workload.quantization = choices.quantization;
   workload.packing = packing_of(choices, errors);
   if (choices.packing) {
     workload.dimensions.push_back({"batch", 1});

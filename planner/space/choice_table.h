@@ -26,7 +26,8 @@ using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vect
 using ChoiceMember = MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double,
                               std::int64_t, Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates,
                               GradientClipping, fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap,
-                              CheckpointChoice, OffloadChoice, GradientSync, LoraOptions, PackedAttention>;
+                              CheckpointChoice, OffloadChoice, GradientSync, LoraOptions, PackedAttention,
+                              Quantization>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -162,6 +163,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::Lora, &PlanChoices::lora, "--lora", "ADAPTERS", "",
      "Train PEFT's LoRA adapters alone: their rank, or r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05 (default: all "
      "linear layers but the head)"},
+    {PlanChoice::Quantize, &PlanChoices::quantization, "--quantize", "BITS", "",
+     "Store the frozen base below --lora in four bits of bitsandbytes: nf4 or fp4, with ,double or ,uint8"},
     {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32|autocast",
      "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast: fp32 weights, "
      "torch.autocast in bf16 (DDP)"},

@@ -77,6 +77,7 @@ enum class PlanChoice : std::uint8_t {
   Trainable,
   Freeze,
   Lora,
+  Quantize,
   Precision,
   ReduceDtype,
   OptimizerName,
@@ -171,7 +172,8 @@ struct PlanChoices {
   std::vector<Dimension> dimensions = {};         ///< The model's other sizes, as the user gave them.
   std::vector<std::string> trainable = {};        ///< Patterns of parameter names.
   std::vector<std::string> frozen = {};
-  std::optional<LoraOptions> lora = {};  ///< Adapters.
+  std::optional<LoraOptions> lora = {};           ///< Adapters.
+  std::optional<Quantization> quantization = {};  ///< Of the base below them.
   std::optional<Precision> precision = {};
   std::optional<Dtype> reduce_dtype = {};
   std::optional<OptimizerKind> optimizer = {};

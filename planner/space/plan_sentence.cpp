@@ -13,6 +13,7 @@
 #include "core/plan/lora.h"
 #include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
+#include "core/plan/quantization.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/framework_arguments.h"
 #include "planner/space/strategy_names.h"
@@ -294,6 +295,7 @@ std::string job_of(const Plan& plan) {
   if (plan.packing && tokens != nullptr) {
     parts.push_back(fsdp::sentence_of(*plan.packing, static_cast<std::int64_t>(tokens->value)));
   }
+  if (plan.quantization) parts.push_back(fsdp::sentence_of(*plan.quantization));
   const LossRow& loss = loss_row(plan.runtime.implementations.loss);
   if (loss.kind != LossKind::PyTorch) parts.emplace_back(loss.title);
   return fmt::format("{}", fmt::join(parts, " · "));

@@ -285,11 +285,13 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
   plan.frozen = workload.frozen;
   plan.lora = workload.lora;
   plan.packing = workload.packing;
+  plan.quantization = workload.quantization;
   plan.parameter_dtype = recipe.parameter_dtype;
   plan.mixed_precision = recipe.mixed_precision;
   plan.optimizer = recipe.optimizer;
   plan.accumulation = recipe.accumulation;
-  plan.initialization = recipe.initialization;
+  // transformers 5.24 quantizes the whole model on each GPU (quantizer_bnb_4bit.py, update_device_map).
+  plan.initialization = workload.quantization ? Initialization::Device : recipe.initialization;
   plan.runtime.implementations.cudnn_allow_tf32 = recipe.cudnn_allow_tf32;
   plan.runtime.implementations.matmul_allow_tf32 = recipe.matmul_allow_tf32;
   return plan;

@@ -213,6 +213,10 @@ std::optional<Error> titan_packing(const Plan& plan, const Model&) {
 }
 
 std::optional<Error> titan_frozen(const Plan& plan, const Model&) {
+  if (plan.lora) {
+    return Error{"/model/lora", "torchtitan would train the whole model: it does not add PEFT's adapters.",
+                 "Export to fsdp2, accelerate or trainer."};
+  }
   if (plan.trainable.empty() && plan.frozen.empty()) return std::nullopt;
   return Error{"/model/frozen", "torchtitan trains all parameters.", "Plan without --freeze and --trainable."};
 }

@@ -19,6 +19,7 @@ DEFAULT_ATTRIBUTES: dict[str, Any] = {
     "length": 0, "kernel": 1, "stride": 1, "padding": 0, "dilation": 1, "groups": 1, "num_experts": 0,
     "experts_per_token": 0, "norm_topk_prob": True, "sigmoid": False, "top_first": False, "limit": 0.0, "topk_groups": 1, "scale": 1.0, "rounded": False,
     "fill": "value", "value": 0.0, "num_buckets": 0, "max_distance": 0, "bidirectional": False, "dtype": None,
+    "out_features": 0, "nested": False, "fp4": False,
 }
 
 
@@ -46,6 +47,7 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: str
     persistent: bool
+    registered: bool  # False for a plain attribute of its module.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +99,7 @@ class ExpandedModel:
         self.modules = [Module(m["name"], m["class"], m["called"]) for m in value["modules"]]
         self.parameters = [Parameter(p["name"], tuple(p["shape"]), p["dtype"], p["trainable"], p["receives_gradient"],
                                      p["tied_to"], p["initial"]) for p in value["parameters"]]
-        self.buffers = [Buffer(b["name"], tuple(b["shape"]), b["dtype"], b["persistent"]) for b in value["buffers"]]
+        self.buffers = [Buffer(b["name"], tuple(b["shape"]), b["dtype"], b["persistent"], b.get("registered", True)) for b in value["buffers"]]
         self.tensors = [Tensor(t["name"], tuple(t["shape"]), t["dtype"]) for t in value["tensors"]]
         self.inputs: list[int] = value["inputs"]
         # Inputs that are no arguments of the root's forward.

@@ -74,6 +74,9 @@ class _Maker:
         for name, buffer in module._buffers.items():
             if buffer is not None and buffer.is_meta:
                 module._buffers[name] = torch.empty_like(buffer, device=self._device)
+        for name, tensor in vars(module).items():
+            if isinstance(tensor, torch.Tensor) and tensor.is_meta:
+                module.__dict__[name] = torch.empty_like(tensor, device=self._device)
 
     def forget(self) -> None:
         self._made.clear()

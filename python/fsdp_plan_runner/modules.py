@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -39,6 +40,14 @@ class PlannedModule(torch.nn.Module):
         self._forwards = [
             (forward.arguments, [_Step(step, root, positions) for step in forward.steps], forward.results)
             for forward in forwards]
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> PlannedModule:
+        """Moves plain attributes, too, as bitsandbytes does with the scales of a weight."""
+        super()._apply(fn, recurse)
+        for name, value in vars(self).items():
+            if isinstance(value, torch.Tensor):
+                self.__dict__[name] = fn(value)
+        return self
 
     def forward(self, run: int, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         arguments, steps, results = self._forwards[run]
@@ -186,13 +195,20 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
     for buffer in model.buffers:
         tensor = torch.zeros(buffer.shape, dtype=dtype_of(buffer.dtype), device=device)
         owner = modules[parent_name(buffer.name)]
-        owner.register_buffer(last_part(buffer.name), tensor, persistent=buffer.persistent)
+        if buffer.registered:
+            owner.register_buffer(last_part(buffer.name), tensor, persistent=buffer.persistent)
+        else:
+            setattr(owner, last_part(buffer.name), tensor)
         context.buffers[buffer.name] = owner
     if head is not None:
         context.head.append(modules[head])
     _add_parameters(model, modules, device, parameter_dtype, frozen_too)
     root = modules[""]
     positions = {id(op): position for position, op in enumerate(model.ops)}
+    for op in model.ops:
+        if op.kind == "linear_4bit":  # As bitsandbytes has it: the shape of the packed weight.
+            numbers = (op.attributes["out_features"], model.tensors[op.inputs[0]].shape[-1])
+            modules[op.module].quant_state = types.SimpleNamespace(shape=numbers)
     for name, module in modules.items():
         module.prepare(program.runs.get(name, []), root, positions)
     root.program = program

@@ -124,7 +124,9 @@ def make_buffers(root: PlannedModule, device: torch.device) -> None:
 
 
 def fill_with_numbers(tensor: torch.Tensor) -> None:
-    if tensor.is_cuda:
+    if not tensor.is_floating_point():
+        tensor.zero_()
+    elif tensor.is_cuda:
         tensor.normal_(std=0.02)
     else:
         tensor.fill_(0.02)  # Random numbers for billions of parameters take minutes on a CPU.

@@ -44,13 +44,19 @@ class Total:
             if handle is None:
                 continue
             flat = handle.flat_param
-            originals = getattr(flat, "_params", None) or [None] * len(flat._numels)
+            sizes = [_unpacked(info, elements) for info, elements in zip(flat._param_infos, flat._numels)]
             if flat._params is None:
-                self._count(flat, sum(flat._numels), flat.requires_grad)
+                self._count(flat, sum(sizes), flat.requires_grad)
                 continue
             self._seen.add(id(flat))
-            for parameter, elements in zip(originals, flat._numels):
+            for parameter, elements in zip(flat._params, sizes):
                 self._count(parameter, elements, parameter.requires_grad)
+
+
+def _unpacked(info: Any, elements: int) -> int:
+    """The numbers of an original of a flat parameter: those that its elements pack."""
+    shape = getattr(getattr(info.module, "quant_state", None), "shape", None) if info.param_name == "weight" else None
+    return elements if shape is None else math.prod(shape)
 
 
 def _packed_weights(root: Any) -> dict[int, Any]:

@@ -81,6 +81,7 @@ class BucketWalk final : public StepWalk<Sink> {
     has_begun_ = true;
     std::vector<Part> parts;
     for (const Buffer& buffer : in_.index->model->buffers) {
+      if (!buffer.registered) continue;
       parts.push_back({buffer.dtype, num_elements(buffer.shape)});
     }
     broadcast(parts);

@@ -173,6 +173,7 @@ class KernelWriter {
 
 // One function per family of op kinds; each writes the kernels of the writer's current op.
 void write_dense_op(KernelWriter& w);              // op_rules_dense.cpp
+void write_linear_4bit(KernelWriter& w);           // op_rules_quantized.cpp
 void write_norm_op(KernelWriter& w);               // op_rules_norm.cpp
 void write_attention_op(KernelWriter& w);          // op_rules_attention.cpp
 void write_rotary_op(KernelWriter& w);             // op_rules_rotary.cpp

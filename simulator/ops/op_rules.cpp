@@ -15,6 +15,7 @@ namespace {
 void write_op(KernelWriter& w) {
   switch (w.op().kind) {
     case OpKind::Linear:
+    case OpKind::Linear4bit:
     case OpKind::Embedding:
     case OpKind::Conv1d:
     case OpKind::Conv2d:

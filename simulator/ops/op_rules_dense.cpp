@@ -206,6 +206,8 @@ void write_dense_op(KernelWriter& w) {
   switch (w.op().kind) {
     case OpKind::Linear:
       return write_linear(w);
+    case OpKind::Linear4bit:
+      return write_linear_4bit(w);
     case OpKind::Embedding:
       return write_embedding(w);
     case OpKind::Parameter:

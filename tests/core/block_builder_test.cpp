@@ -135,8 +135,8 @@ TEST(BlockBuilder, BatchNormKeepsItsRunningStatistics) {
   b.output("x", b.batch_norm("bn1", b.input("x")));
   const auto definition = b.finish();
   ASSERT_EQ(definition->buffers.size(), 3u);
-  EXPECT_EQ(definition->buffers[0], (BlockBuffer{"bn1.running_mean", {4}, Dtype::Float32, true}));
-  EXPECT_EQ(definition->buffers[2], (BlockBuffer{"bn1.num_batches_tracked", {}, Dtype::Int64, true}));
+  EXPECT_EQ(definition->buffers[0], (Buffer{"bn1.running_mean", {4}, Dtype::Float32, true}));
+  EXPECT_EQ(definition->buffers[2], (Buffer{"bn1.num_batches_tracked", {}, Dtype::Int64, true}));
 }
 
 TEST(BlockBuilder, DropoutOfZeroLeavesAModuleButNoOp) {

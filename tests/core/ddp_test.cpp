@@ -136,6 +136,15 @@ TEST(Ddp, BuffersAreBroadcastBeforeForwardsThatFollowASync) {
   EXPECT_EQ(count_of(lowered_of(model, plan).schedule, InstructionKind::SyncBuffers, 0), 0);
 }
 
+// The scales of 4-bit weights are plain attributes: DistributedDataParallel does not know them.
+TEST(Ddp, TensorsBesideBuffersAreNotBroadcast) {
+  Model model = small_model();
+  model.buffers.push_back({.name = "absmax", .shape = {64}, .registered = false});
+  EXPECT_EQ(count_of(lowered_of(model, ddp_plan(2)).schedule, InstructionKind::SyncBuffers, 0), 0);
+  model.buffers.back().registered = true;
+  EXPECT_EQ(count_of(lowered_of(model, ddp_plan(2)).schedule, InstructionKind::SyncBuffers, 0), 1);
+}
+
 StepSchedules steps_of(const Lowered& lowered, const Plan& plan) {
   StepSchedules steps = lower_steps(lowered.index, plan, lowered.layout);
   for (const Schedule* schedule : {&steps.first, &steps.second, &steps.steady}) {

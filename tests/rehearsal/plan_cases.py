@@ -30,6 +30,7 @@ class Case:
     frozen: list[str] = field(default_factory=list)
     lora: str = ""  # As --lora reads it.
     packing: dict[str, str] = field(default_factory=dict)  # The plan file's key; empty: rows are not packed.
+    quantize: str = ""  # As --quantize reads it.
     inputs: dict[str, str] = field(default_factory=dict)  # Dtypes of inputs that are not the activations'.
     gpu: str = "H100 SXM"
     nodes: int = 1
@@ -90,7 +91,8 @@ def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple
         "format_version": "1.0",
         "model": {"name": spec["name"], "file": str(spec_file), "recipe": case.recipe, "dimensions": case.dimensions,
                   "frozen": case.frozen, **({"lora": lora_key(case.lora)} if case.lora else {}),
-                  **({"packing": case.packing} if case.packing else {})},
+                  **({"packing": case.packing} if case.packing else {}),
+                  **({"quantization": case.quantize} if case.quantize else {})},
         "mesh": {"replicate": case.replicate, "shard": case.shard},
         "units": case.unit_rows(),
         **case.plan,

@@ -2,7 +2,7 @@
 parameters, memory.
 
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, inputs_on_host, torch (what
-                                                      releases do otherwise), autocast, autocast_more, lora, fsdp1, fsdp1_held, ddp, zero,
+                                                      releases do otherwise), autocast, autocast_more, lora, quantized, fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
                                                       zero_offload_more, zero_nvme, zero_nvme_more, optimizers, zero_held, zero_held_more, packing and loss are all cases of one; held_CASE is a case of FSDP1 or
                                                       ZeRO with a CPU that is as far ahead as it can be
@@ -37,6 +37,7 @@ from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
 from plan_cases_packing import PACKING_CASES  # noqa: E402
 from plan_cases_optimizers import OPTIMIZER_CASES, OPTIMIZER_FAILURES, OPTIMIZER_GROUPS, group_of_failure, package_of  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
+from plan_cases_quantized import QUANTIZED_CASES  # noqa: E402
 from plan_cases_simple_fsdp import SIMPLE_FSDP_CASES, SIMPLE_FSDP_MORE_CASES  # noqa: E402
 from plan_cases_torch import REDUCTION_CASES, RELEASE_BANDS, TORCH_CASES  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_HELD_CASES, ZERO_MORE_CASES  # noqa: E402
@@ -62,6 +63,7 @@ def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
     for name, value in ({} if case.packing else case.dimensions).items():
         words += ["--set", f"{name}={value}"]
     words += ["--lora", case.lora] if case.lora else []
+    words += ["--quantize", case.quantize] if case.quantize else []
     return answer(PROGRAM, *words, *(["--freeze", *case.frozen] if case.frozen else []))
 
 
@@ -235,7 +237,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
-GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "packing": PACKING_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "packing": PACKING_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,
           "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,
@@ -253,9 +255,9 @@ if importlib.util.find_spec("cut_cross_entropy") is None:
     GROUPS["loss"] = [case for case in LOSS_CASES if case.loss != "cut_cross_entropy"]
     GROUPS["loss_cut"] = []
 
-_ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp"}
+_ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp", "quantized": "finetuning"}
 for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss"),
-                      ("torchtitan", "titan")):
+                      ("torchtitan", "titan"), ("bitsandbytes", "quantized")):
     if importlib.util.find_spec(_package) is not None:
         continue
     if not WANTED or any(_of in name for name in WANTED):

@@ -73,11 +73,20 @@ BlockValue grouped_experts(BlockBuilder& b) {
 
 // Each kind once, on x [2, 4, 16], an image [2, 4, 8, 8] or heads [2, 4, 2, 8].
 
+BlockValue packed_linear(BlockBuilder& b, std::int64_t out_features, bool is_double = false) {
+  static constexpr Quantization kOnce;
+  static constexpr Quantization kTwice = {.is_double = true};
+  b.quantize(is_double ? kTwice : kOnce, Dtype::BFloat16);
+  return b.linear("l", b.input("x"), out_features);
+}
+
 std::optional<BlockValue> layer(BlockBuilder& b, OpKind kind) {
   const BlockValue x = b.input("x"), image = b.input("image"), heads = b.input("heads");
   switch (kind) {
     case OpKind::Linear:
       return b.linear("l", x, 8);
+    case OpKind::Linear4bit:
+      return packed_linear(b, 8);
     case OpKind::Embedding:
       return b.embedding("e", b.input("ids"), 10, 8);
     case OpKind::Conv1d:
@@ -288,6 +297,24 @@ TEST(OpRules, LayerNormSavesItsInputAndTwoNumbersPerRow) {
   BlockBuilder b = builder({{"x", {kRows, kWidth}}});
   b.output("y", b.layer_norm("norm", b.input("x")));
   EXPECT_EQ(tape_block(std::move(b)).saved_bytes(), 2 * kRows * kWidth + 8 * kRows);
+}
+
+// The weight of W numbers is unpacked in 2 W bytes, beside the result forward and the gradient of the input backward.
+// With double quantization the scales come first, in fp32: W / 64 of them, twice forward.
+TEST(OpRules, PackedLayersSaveNothingAndUnpackTwice) {
+  constexpr std::int64_t kOut = 1024;
+  constexpr std::int64_t kWeight = kOut * kWidth;
+  for (const bool is_double : {false, true}) {
+    BlockBuilder b = builder({{"x", {2, kRows / 2, kWidth}}});
+    b.output("y", packed_linear(b, kOut, is_double));
+    TapedSettings settings;
+    settings.parameters = {false};
+    const TapedBlock taped = tape_block(std::move(b), settings);
+    EXPECT_EQ(taped.saved_bytes(), 0);
+    const std::int64_t scales = is_double ? 4 * kWeight / 64 : 0;
+    EXPECT_EQ(peak_of(taped.tape.forward), 2 * kWeight + 2 * kRows * kOut + 2 * scales);
+    EXPECT_EQ(peak_of(taped.tape.backward), 2 * kWeight + std::max(scales, 2 * kRows * kWidth));
+  }
 }
 
 TEST(OpRules, GatedMlpSavesFourTensorsOfItsWidth) {

@@ -30,7 +30,11 @@ namespace {
 class DdpLowering {
  public:
   DdpLowering(const ModelIndex& index, const Plan& plan, const Layout& layout)
-      : index_(index), plan_(plan), layout_(layout), is_wrapped_(plan.mesh.world_size() > 1) {}
+      : index_(index),
+        plan_(plan),
+        layout_(layout),
+        is_wrapped_(plan.mesh.world_size() > 1),
+        has_buffers_(buffer_bytes(*index.model) > Bytes(0)) {}
 
   StepSchedules steps() {
     StepSchedules steps{.first = {}, .steady = step()};
@@ -50,7 +54,7 @@ class DdpLowering {
       if (std::exchange(frees_first_, false)) {
         out_.emit({.kind = InstructionKind::Free, .buffer = BufferKind::FirstBuckets, .unit = 0});
       }
-      if (is_wrapped_ && synchronized && plan_.ddp.broadcast_buffers && !index_.model->buffers.empty()) {
+      if (is_wrapped_ && synchronized && plan_.ddp.broadcast_buffers && has_buffers_) {
         out_.emit({.kind = InstructionKind::SyncBuffers, .ranks = copies_});
       }
       out_.emit_whole_forward(index_, layout_);
@@ -84,6 +88,7 @@ class DdpLowering {
   const Plan& plan_;
   const Layout& layout_;
   const bool is_wrapped_;
+  const bool has_buffers_;  // That PyTorch registers.
   const RankGroup copies_ = layout_.mesh.group_along(MeshAxis::DpReplicate);
   ScheduleWriter out_;
   bool reduces_first_ = false;  // The next reduction is the first one of the run.
