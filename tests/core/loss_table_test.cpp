@@ -41,7 +41,7 @@ Plan plan_with(const Model& model, const Loss& loss) {
   return plan;
 }
 
-std::vector<std::string> errors_of(const Plan& plan, const Model& model) {
+std::vector<std::string> errors_of_loss(const Plan& plan, const Model& model) {
   std::vector<std::string> lines;
   for (const Error& error : check(plan, model)) lines.push_back(to_string(error));
   return lines;
@@ -69,7 +69,7 @@ TEST(Losses, ThatTakeTheHeadEndTheModelWithOneOpOfTheRoot) {
   EXPECT_EQ(weight.name, "lm_head.weight");
   EXPECT_TRUE(weight.receives_gradient);
   EXPECT_EQ(fingerprint_of(model), fingerprint_of(model_with("qwen3_8b.json", Loss{})));
-  EXPECT_EQ(errors_of(plan_with(model, kLiger), model), std::vector<std::string>{});
+  EXPECT_EQ(errors_of_loss(plan_with(model, kLiger), model), std::vector<std::string>{});
 }
 
 TEST(Losses, ThatCallTheHeadRunAfterTheRoot) {
@@ -78,10 +78,10 @@ TEST(Losses, ThatCallTheHeadRunAfterTheRoot) {
   const Model model = model_with("qwen3_8b.json", kTitan);
   EXPECT_EQ(model.calls.back().module, -1);
   EXPECT_EQ(fingerprint_of(model), fingerprint_of(model_with("qwen3_8b.json", Loss{})));
-  EXPECT_EQ(errors_of(titan_plan(model), model), std::vector<std::string>{});
+  EXPECT_EQ(errors_of_loss(titan_plan(model), model), std::vector<std::string>{});
   // The root gathers the head with all else that has no unit.
   Plan plan = plan_with(model, kTitan);
-  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  EXPECT_EQ(errors_of_loss(plan, model), std::vector<std::string>{});
   EXPECT_EQ(make_layout(index_of(model), plan)->loss.unit, -1);
 }
 
@@ -114,7 +114,7 @@ TEST(Losses, ThatCallTheHeadReduceItsGradientInTheForward) {
 TEST(Losses, ThatCallTheHeadAreRefusedWhereTheirLibraryFails) {
   const Model model = model_with("qwen3_8b.json", kTitan);
   const auto error_of = [&](const Plan& plan) {
-    const std::vector<std::string> lines = errors_of(plan, model);
+    const std::vector<std::string> lines = errors_of_loss(plan, model);
     return lines.size() == 1 ? lines.front() : std::string("not one error");
   };
   Plan plan = titan_plan(model);
@@ -129,7 +129,7 @@ TEST(Losses, ThatCallTheHeadAreRefusedWhereTheirLibraryFails) {
             "before the head with it, as torchtitan does, or leave the head to the root.");
   plan = titan_plan(model);
   plan.units[1].reshard_after_forward = {ReshardAfterForward::Kind::Smaller, 1};
-  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});  // One rank has all of it.
+  EXPECT_EQ(errors_of_loss(plan, model), std::vector<std::string>{});  // One rank has all of it.
   plan.runtime.implementations.loss.chunks = 7;
   EXPECT_EQ(error_of(plan).substr(0, 55), "/runtime/implementations/loss: 7 parts of a sequence ar");
   plan = titan_plan(model);
@@ -142,7 +142,7 @@ TEST(Losses, ThatCallTheHeadAreRefusedWhereTheirLibraryFails) {
   plan.units.back().reshard_after_forward = {ReshardAfterForward::Kind::Always, 0};
   EXPECT_EQ(error_of(plan).substr(0, 8), "units/0:");
   const Model capped = model_with("gemma2_9b.json", kTitan);
-  EXPECT_EQ(errors_of(plan_with(capped, kTitan), capped).size(), 1U);
+  EXPECT_EQ(errors_of_loss(plan_with(capped, kTitan), capped).size(), 1U);
 }
 
 TEST(Losses, KeepTheCapOfTheLogits) {
@@ -153,7 +153,7 @@ TEST(Losses, KeepTheCapOfTheLogits) {
 TEST(Losses, ThatTakeTheHeadAreRefusedWithoutOneOfTheirOwn) {
   const Model speech = model_with("qwen3_tts.json", kLiger);
   EXPECT_EQ(
-      errors_of(plan_with(speech, kLiger), speech),
+      errors_of_loss(plan_with(speech, kLiger), speech),
       std::vector<std::string>{"/runtime/implementations/loss: Qwen3-TTS-12Hz-1.7B-Base does not end with one linear "
                                "head and its cross entropy, which Liger's fused linear cross entropy takes "
                                "together. Write \"pytorch\", or leave it out."});
@@ -164,33 +164,33 @@ TEST(Losses, ThatTakeTheHeadRunInTheRootsForward) {
   Plan plan = plan_with(model, kLiger);
   plan.runtime.implementations.loss_after_root = true;
   EXPECT_EQ(
-      errors_of(plan, model),
+      errors_of_loss(plan, model),
       std::vector<std::string>{"/runtime/implementations/loss: Liger's fused linear cross entropy runs in the "
                                "model's forward, and this plan's loss after it. Plan with --flavor transformers."});
   plan = plan_with(model, kLiger);
   plan.runtime.implementations.keep_logits = true;
   EXPECT_EQ(
-      errors_of(plan, model),
+      errors_of_loss(plan, model),
       std::vector<std::string>{"/runtime/implementations/loss: Liger's fused linear cross entropy makes no logits "
                                "to keep or to cast. Leave \"keep_logits\" and \"float_logits\" out."});
   // The root gathers no unit of the head alone; one with the norm has been gathered by it, and waits for the head.
   plan = plan_with(model, kLiger);
   plan.units = {{{"lm_head"}}, {{""}}};
-  EXPECT_EQ(errors_of(plan, model).size(), 1U);
+  EXPECT_EQ(errors_of_loss(plan, model).size(), 1U);
   plan.units = {{{"model.norm", "lm_head"}}, {{""}}};
-  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  EXPECT_EQ(errors_of_loss(plan, model), std::vector<std::string>{});
 }
 
 TEST(Losses, OfLigerTrainNoHeadAlone) {
   const Model model = model_with("qwen3_8b.json", kLiger, {.trainable = {"lm_head.*"}});
-  EXPECT_EQ(errors_of(plan_with(model, kLiger), model).size(), 1U);
+  EXPECT_EQ(errors_of_loss(plan_with(model, kLiger), model).size(), 1U);
   const Loss chunked{.kind = LossKind::ChunkedNll};
-  EXPECT_EQ(errors_of(plan_with(model, chunked), model), std::vector<std::string>{});
+  EXPECT_EQ(errors_of_loss(plan_with(model, chunked), model), std::vector<std::string>{});
 }
 
 TEST(Losses, OfAnotherKindThanTheModelsAreRefused) {
   const Model model = model_with("qwen3_8b.json", kLiger);
-  EXPECT_EQ(errors_of(plan_with(model, Loss{}), model).size(), 1U);
+  EXPECT_EQ(errors_of_loss(plan_with(model, Loss{}), model).size(), 1U);
 }
 
 }  // namespace
