@@ -16,7 +16,8 @@ struct ReadyGradient {
 
   bool operator==(const ReadyGradient&) const = default;
 };
-/// `zero3_linear`: as of `Implementations`.
-std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index, bool zero3_linear = false);
+/// `zero3_linear`: as of `Implementations`. `casts_weights`: autocast casts the parameters of products.
+std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index, bool zero3_linear = false,
+                                                       bool casts_weights = false);
 
 }  // namespace fsdp

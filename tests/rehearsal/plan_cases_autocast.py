@@ -22,7 +22,8 @@ AUTOCAST_CASES = [
     _ddp("gpt2", "gpt2", 1, {"optimizer": {"clip_grad_norm": 1.0}, "accumulation": 2}, WORK),
     _ddp("llama", "llama3_2_1b", 8, {}, WORK, ddp={"gradient_as_bucket_view": True}),
     _ddp("llama_checkpoint", "llama3_2_1b", 8, FULL, WORK),
-    _ddp("llama_checkpoint_to_the_end", "llama3_2_1b", 2, {"activation_checkpointing": checkpointed("full", early_stop=False)}, SMALL),
+    _ddp("llama_checkpoint_to_the_end", "llama3_2_1b", 2, {"activation_checkpointing": checkpointed("full", early_stop=False)}, SMALL,
+         reserved=4e-4),
     _ddp("qwen3_no_sync", "qwen3_0_6b", 2, {"accumulation": 2, "sync_every_micro_batch": False, **FULL}, WORK),
     _ddp("qwen3_frozen", "qwen3_0_6b", 2, {}, SMALL, frozen=["model.embed_tokens.*", "model.layers.0.*"]),
     _ddp("vit", "vit_b_16", 2, {}, {"batch": 4}),
@@ -33,7 +34,7 @@ AUTOCAST_CASES = [
     _ddp("lora_alone", "llama3_2_1b", 1, {**FULL, "accumulation": 2}, WORK, lora="r=16"),
 ]
 AUTOCAST_MORE_CASES = [
-    _ddp("t5", "t5_3b", 2, {}, {"batch": 1}),
-    _ddp("whisper", "whisper_large_v3", 2, {}, {"batch": 1}),
+    _ddp("t5", "t5_3b", 2, {}, {"batch": 1}, reserved=3e-4),
+    _ddp("whisper", "whisper_large_v3", 2, {}, {"batch": 1}, allocated=2e-4, reserved=8e-3),
     _ddp("lora_gpt2", "gpt2", 2, {}, WORK, lora="r=16,targets=c_attn+c_proj+c_fc"),
 ]

@@ -116,7 +116,9 @@ std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& pl
     of.bucket = {};
     ++of.num_closed;
   };
-  for (const ReadyGradient& ready : finds_unused ? trained_in_order(index) : gradients_as_they_are_ready(index)) {
+  const bool casts_weights = plan.mixed_precision.autocast && plan.parameter_dtype == Dtype::Float32;
+  for (const ReadyGradient& ready :
+       finds_unused ? trained_in_order(index) : gradients_as_they_are_ready(index, false, casts_weights)) {
     const Dtype dtype = layout.parameter_dtype[ready.parameter];
     auto of = std::find_if(open.begin(), open.end(), [&](const Open& o) { return o.dtype == dtype; });
     if (of == open.end()) of = open.insert(open.end(), Open{.dtype = dtype, .bucket = {}});
