@@ -42,8 +42,15 @@ Result<std::vector<JobPhaseNeed>> phases_of(const CommandLine& line, const Model
   return predictor.job_phases(report, std::move(evaluation));
 }
 
-bool has_misfit(const std::vector<JobPhaseNeed>& phases) {
-  return std::ranges::any_of(phases, [](const JobPhaseNeed& phase) { return !phase.fits(); });
+Errors add_phases(const CommandLine& line, const planner::ResolvedRequest& request, planner::SearchResult& result) {
+  auto phases = phases_of(line, request.spec, request.workload, request.cluster, result.report);
+  if (!phases) return phases.error();
+  result.explanation.phases = *std::move(phases);
+  return {};
+}
+
+ExitCode with_phases(ExitCode code, const std::vector<JobPhaseNeed>& phases) {
+  return std::ranges::all_of(phases, &JobPhaseNeed::fits) ? code : kExitNo;
 }
 
 }  // namespace fsdp::command

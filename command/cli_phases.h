@@ -4,12 +4,15 @@
 
 #include <vector>
 
+#include "command/cli_commands.h"
 #include "command/cli_options.h"
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/report/job_phases.h"
 #include "core/report/report.h"
 #include "core/spec/model_spec.h"
+#include "planner/request/plan_request.h"
+#include "planner/search/search.h"
 
 namespace fsdp::command {
 
@@ -20,7 +23,10 @@ Errors check_phases(const CommandLine& line);
 Result<std::vector<JobPhaseNeed>> phases_of(const CommandLine& line, const ModelSpec& spec, Workload workload,
                                             const Cluster& cluster, const StepReport& report);
 
-/// Whether a phase does not fit.
-bool has_misfit(const std::vector<JobPhaseNeed>& phases);
+/// Adds the phases of the best plan's job, if they are requested. Errors: those of phases_of.
+Errors add_phases(const CommandLine& line, const planner::ResolvedRequest& request, planner::SearchResult& result);
+
+/// The exit code of an answer whose job has these phases: `code`, or that of a plan that does not fit.
+ExitCode with_phases(ExitCode code, const std::vector<JobPhaseNeed>& phases);
 
 }  // namespace fsdp::command

@@ -83,11 +83,6 @@ Verdict worse_verdict(const StepReport& report, const std::optional<planner::Len
   return is_out ? Verdict::DoesNotFit : report.verdict;
 }
 
-/// The code of an answer whose job has these phases.
-ExitCode with_phases(ExitCode code, const std::vector<JobPhaseNeed>& phases) {
-  return has_misfit(phases) ? kExitNo : code;
-}
-
 /// The next commands. `plan_file` is empty if the plan was not written.
 std::vector<std::string> next_commands(const Output& output, const std::string& plan_file, Verdict verdict) {
   std::vector<std::string> commands;
@@ -211,14 +206,6 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
     first > 0 ? output.print_from(document, first) : output.print(document);
   }
   return written ? CommandResult(code) : tl::unexpected(written.error());
-}
-
-/// Adds the phases of the best plan's job, if they are requested.
-Errors add_phases(const CommandLine& line, const planner::ResolvedRequest& request, planner::SearchResult& result) {
-  auto phases = phases_of(line, request.spec, request.workload, request.cluster, result.report);
-  if (!phases) return phases.error();
-  result.explanation.phases = *std::move(phases);
-  return {};
 }
 
 /// plan with several machines.

@@ -150,6 +150,10 @@ Errors check_autocast(const Plan& plan, const Model& model) {
     wrong("activation_checkpointing", "Selective checkpointing under autocast is not predicted.",
           "Write full, or leave it out.");
   }
+  if (plan.checkpointing.offload_inputs) {
+    wrong("activation_checkpointing/offload_inputs", "Offloaded inputs under autocast are not predicted.",
+          "Write false.");
+  }
   check_model(plan, model, errors);
   return errors;
 }

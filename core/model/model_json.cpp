@@ -26,6 +26,24 @@ void write_dtype(JsonWriter& writer, const std::optional<Dtype>& dtype) {
   }
 }
 
+/// The frequencies of a rotary table, without defaults.
+void write_frequencies(JsonWriter& writer, const RotaryFrequencies& rotary) {
+  const RotaryFrequencies usual;
+  const auto member = [&](std::string_view name, const auto& value, const auto& usual_value) {
+    if (value != usual_value) writer.member(name, value);
+  };
+  member("rope_theta", rotary.theta, usual.theta);
+  member("rope_scaling", name_of(rotary.scaling), name_of(usual.scaling));
+  member("rope_factor", rotary.factor, usual.factor);
+  member("low_freq_factor", rotary.low_freq_factor, usual.low_freq_factor);
+  member("high_freq_factor", rotary.high_freq_factor, usual.high_freq_factor);
+  member("original_max_positions", rotary.original_positions, usual.original_positions);
+  member("beta_fast", rotary.beta_fast, usual.beta_fast);
+  member("beta_slow", rotary.beta_slow, usual.beta_slow);
+  member("truncate", rotary.truncate, usual.truncate);
+  member("attention_factor", rotary.attention_factor, usual.attention_factor);
+}
+
 /// A model has every attribute of every op; this omits defaults.
 void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   const OpAttributes usual;
@@ -44,16 +62,7 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("probability", attributes.probability, usual.probability);
   member("packed", name_of(attributes.packed), name_of(usual.packed));
   if (!attributes.documents.empty()) writer.member("documents", attributes.documents);
-  member("rope_theta", attributes.rotary.theta, usual.rotary.theta);
-  member("rope_scaling", name_of(attributes.rotary.scaling), name_of(usual.rotary.scaling));
-  member("rope_factor", attributes.rotary.factor, usual.rotary.factor);
-  member("low_freq_factor", attributes.rotary.low_freq_factor, usual.rotary.low_freq_factor);
-  member("high_freq_factor", attributes.rotary.high_freq_factor, usual.rotary.high_freq_factor);
-  member("original_max_positions", attributes.rotary.original_positions, usual.rotary.original_positions);
-  member("beta_fast", attributes.rotary.beta_fast, usual.rotary.beta_fast);
-  member("beta_slow", attributes.rotary.beta_slow, usual.rotary.beta_slow);
-  member("truncate", attributes.rotary.truncate, usual.rotary.truncate);
-  member("attention_factor", attributes.rotary.attention_factor, usual.rotary.attention_factor);
+  write_frequencies(writer, attributes.rotary);
   member("eps", attributes.eps, usual.eps);
   member("momentum", attributes.momentum, usual.momentum);
   member("partial_rotary", attributes.partial_rotary, usual.partial_rotary);

@@ -49,7 +49,7 @@ Result<Quantization> parse_quantization(std::string_view text, std::string_view 
   }
   if (errors.empty() && kinds != 1) {
     errors.push_back({std::string(where),
-                      fmt::format("\"{}\" names {} kinds of numbers.", text, kinds == 0 ? "no" : "two"),
+                      fmt::format("\"{}\" names {} of numbers.", text, kinds == 0 ? "no kind" : "two kinds"),
                       std::string(kQuantizeForm)});
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));

@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/formats/lengths_file.h"
+#include "core/plan/packing.h"
 
 namespace fsdp::planner {
 
@@ -23,8 +28,7 @@ Result<std::string> lengths_of_file(const std::string& path, std::int64_t tokens
   return text_of_lengths(std::move(lengths));
 }
 
-}  // namespace
-
+/// The packing that the choices ask for; nullopt if they ask for none.
 std::optional<Packing> packing_of(const PlanChoices& choices, Errors& errors) {
   const auto fail = [&](PlanChoice choice, std::string what, std::string hint) {
     errors.push_back({std::string(place_of(choice)), std::move(what), std::move(hint)});
@@ -58,6 +62,15 @@ std::optional<Packing> packing_of(const PlanChoices& choices, Errors& errors) {
     append(errors, std::move(lengths).error());
   }
   return packing;
+}
+
+}  // namespace
+
+void pack(const PlanChoices& choices, Workload& workload, Errors& errors) {
+  workload.packing = packing_of(choices, errors);
+  if (!choices.packing) return;
+  workload.dimensions.push_back({"batch", 1});
+  workload.dimensions.push_back({"seq", static_cast<double>(*choices.packing)});
 }
 
 }  // namespace fsdp::planner

@@ -417,11 +417,9 @@ void check_release(const PlanRequest& request, const ResolvedRequest& resolved, 
 /// Other frameworks have a mixed precision of their own.
 void check_autocast_choice(const PlanRequest& request, const Plan& base, Errors& errors) {
   const FrameworkTraits& traits = traits_of(base);
-  const bool is_asked = base.mixed_precision.autocast && !is_unread(request, PlanChoice::Precision);
-  if (!is_asked || traits.predicts_autocast) return;
-  fail(errors, PlanChoice::Precision,
-       fmt::format("Autocast is predicted for DDP and for one GPU, not for {}.", traits.title),
-       "Write --runtime ddp, or --precision mixed.");
+  if (!base.mixed_precision.autocast || is_unread(request, PlanChoice::Precision) || traits.predicts_autocast) return;
+  std::string what = fmt::format("Autocast is predicted for DDP and for one GPU, not for {}.", traits.title);
+  fail(errors, PlanChoice::Precision, std::move(what), "Write --runtime ddp, or --precision mixed.");
 }
 
 /// `known`: the spec, if it was read before.
@@ -509,16 +507,12 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
   workload.frozen = choices.frozen;
   workload.lora = choices.lora;
   workload.quantization = choices.quantization;
-  workload.packing = packing_of(choices, errors);
-  if (choices.packing) {
-    workload.dimensions.push_back({"batch", 1});
-    workload.dimensions.push_back({"seq", static_cast<double>(*choices.packing)});
-  }
+  pack(choices, workload, errors);
   if (choices.batch && !choices.global_batch && !choices.packing) {
     workload.dimensions.push_back({"batch", static_cast<double>(*choices.batch)});
   }
-  if (choices.sequence && !choices.packing)
-    workload.dimensions.push_back({"seq", static_cast<double>(*choices.sequence)});
+  const auto& tokens = choices.packing ? std::nullopt : choices.sequence;
+  if (tokens) workload.dimensions.push_back({"seq", static_cast<double>(*tokens)});
   for (const Dimension& size : choices.dimensions) {
     for (const Dimension& given : workload.dimensions) {
       if (given.name == size.name) {

@@ -85,8 +85,8 @@ TEST(QuantizedBase, PacksLinearLayersButTheHead) {
   // Layers without adapters are packed, too.
   Workload attention = quantized(kBytes);
   attention.lora->targets = {"q_proj"};
-  const Parameter* other =
-      find_parameter(model_of("llama3_1_8b.json", attention), "model.layers.0.mlp.down_proj.weight");
+  const Model partly = model_of("llama3_1_8b.json", attention);
+  const Parameter* other = find_parameter(partly, "model.layers.0.mlp.down_proj.weight");
   ASSERT_NE(other, nullptr);
   EXPECT_EQ(other->shape, (Shape{14336 * 4096 / 2, 1}));
   EXPECT_EQ(other->dtype, Dtype::UInt8);
