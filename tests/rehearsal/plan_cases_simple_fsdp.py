@@ -70,4 +70,6 @@ _CASES = [
 _IN_CI = ("mixed", "fp32", "narrow_reduction", "uneven_last", "many_ranks", "replicate", "hybrid", "hybrid_uneven", "alone", "alone_bf16",
           "tied", "frozen", "checkpoint", "selective", "t5", "experts")
 SIMPLE_FSDP_CASES = [case for case in _CASES if case.name.removeprefix("simple_fsdp_") in _IN_CI]
-SIMPLE_FSDP_MORE_CASES = [case for case in _CASES if case not in SIMPLE_FSDP_CASES]
+SIMPLE_FSDP_MORE_CASES = [
+    *(case for case in _CASES if case not in SIMPLE_FSDP_CASES),
+    _simple("packed", "qwen3_0_6b", 4, MIXED, {"batch": 1, "seq": 2048}, packing={"document_length": "300:100", "attention": "varlen"})]

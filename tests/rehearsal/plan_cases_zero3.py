@@ -145,7 +145,10 @@ _CASES = [
 _IN_CI = ("gpt2", "nothing_stays", "alone", "accumulate", "few_live", "small_buckets_tied", "sub_groups", "frozen", "checkpoint",
           "experts", "hpz_frozen", "peak_checkpoint_bf16", "peak_selective", "peak_odd", "peak_no_overlap", "peak_pure")
 ZERO3_CASES = [case for case in _CASES if case.name.removeprefix("zero3_") in _IN_CI]
-ZERO3_MORE_CASES = [case for case in _CASES if case not in ZERO3_CASES]
+ZERO3_MORE_CASES = [
+    *(case for case in _CASES if case not in ZERO3_CASES),
+    zero_case(3, "packed", "llama3_2_1b", 4, {**SHARDED, **BF16}, {"batch": 1, "seq": 2048},
+              packing={"document_length": "300:100", "attention": "varlen"})]
 
 # Held in every test run, and by how much the bound may be below and above what the real DeepSpeed reserves.
 _HELD_IN_CI = ("nothing_stays", "few_live")
