@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "command/cli_commands.h"
+#include "command/cli.h"
 #include "command/cli_options.h"
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"

@@ -14,8 +14,8 @@
 namespace fsdp::simulator {
 namespace {
 
-constexpr std::int64_t kRows = 48;
-constexpr std::int64_t kWidth = 64;
+constexpr std::int64_t kTokenRows = 48;
+constexpr std::int64_t kHiddenWidth = 64;
 constexpr std::int64_t kInner = 256;
 
 TapedSettings under_autocast(CheckpointMode mode = CheckpointMode::None) {
@@ -26,17 +26,17 @@ TapedSettings under_autocast(CheckpointMode mode = CheckpointMode::None) {
   return settings;
 }
 
-BlockBuilder builder(std::vector<Value> inputs) {
+BlockBuilder builder_under_autocast(std::vector<Value> inputs) {
   BlockBuilder b("op", "Op", inputs);
   for (const Value& input : inputs) b.input(input.name);
   return b;
 }
 
 BlockBuilder gated_mlp() {
-  BlockBuilder b = builder({{"x", {kRows, kWidth}}});
+  BlockBuilder b = builder_under_autocast({{"x", {kTokenRows, kHiddenWidth}}});
   const BlockValue x = b.input("x");
   const BlockValue gate = b.silu(b.linear("gate", x, kInner));
-  b.output("y", b.linear("down", b.mul(gate, b.linear("up", x, kInner)), kWidth));
+  b.output("y", b.linear("down", b.mul(gate, b.linear("up", x, kInner)), kHiddenWidth));
   return b;
 }
 
@@ -51,14 +51,15 @@ std::int64_t held_in_forward(const TapedBlock& taped) {
 TEST(Autocast, EachProjectionKeepsACopyOfItsInputAndOfItsWeight) {
   const TapedBlock taped = tape_block(gated_mlp(), under_autocast());
   // Two copies of x, four tensors of the inner width, three weights, all in bf16. The product is in bf16 already.
-  EXPECT_EQ(taped.saved_bytes(), 2 * 2 * kRows * kWidth + 4 * 2 * kRows * kInner + 3 * 2 * kInner * kWidth);
+  EXPECT_EQ(taped.saved_bytes(),
+            2 * 2 * kTokenRows * kHiddenWidth + 4 * 2 * kTokenRows * kInner + 3 * 2 * kInner * kHiddenWidth);
   EXPECT_FALSE(taped.keeps_input(0));
   EXPECT_EQ(held_in_forward(taped), 0);
 }
 
 TEST(Autocast, CheckpointedBlockLeavesItsWeightsToTheCache) {
   const TapedBlock taped = tape_block(gated_mlp(), under_autocast(CheckpointMode::Full));
-  EXPECT_EQ(held_in_forward(taped), 3 * 2 * kInner * kWidth);
+  EXPECT_EQ(held_in_forward(taped), 3 * 2 * kInner * kHiddenWidth);
   EXPECT_EQ(taped.tape.kept_bytes, 0);
 }
 
@@ -70,19 +71,19 @@ TEST(Autocast, FrozenWeightsAreNotCached) {
 
 TEST(Autocast, GradientsOfWeightsAreCastToTheirDtype) {
   const AllocationCounts made = allocations(tape_block(gated_mlp(), under_autocast()).tape.backward);
-  EXPECT_EQ(made.at(2 * kInner * kWidth), 3);  // As the products make them,
-  EXPECT_EQ(made.at(4 * kInner * kWidth), 3);  // and as the parameters have them.
+  EXPECT_EQ(made.at(2 * kInner * kHiddenWidth), 3);  // As the products make them,
+  EXPECT_EQ(made.at(4 * kInner * kHiddenWidth), 3);  // and as the parameters have them.
 }
 
 TEST(Autocast, SumOfTwoDtypesIsWideAndCastsOneGradient) {
-  BlockBuilder b = builder({{"x", {kRows, kWidth}}});
-  b.output("y", b.add(b.input("x"), b.silu(b.linear("l", b.input("x"), kWidth))));
+  BlockBuilder b = builder_under_autocast({{"x", {kTokenRows, kHiddenWidth}}});
+  b.output("y", b.add(b.input("x"), b.silu(b.linear("l", b.input("x"), kHiddenWidth))));
   const TapedBlock taped = tape_block(std::move(b), under_autocast());
-  EXPECT_EQ(taped.tape.output_bytes.front(), 4 * kRows * kWidth);
+  EXPECT_EQ(taped.tape.output_bytes.front(), 4 * kTokenRows * kHiddenWidth);
   // The gradient of the sum becomes that of silu in bf16; silu and the product make one each, and x's is cast to fp32.
   const AllocationCounts made = allocations(taped.tape.backward);
-  EXPECT_EQ(made.at(2 * kRows * kWidth), 3);
-  EXPECT_EQ(made.at(4 * kRows * kWidth), 1);
+  EXPECT_EQ(made.at(2 * kTokenRows * kHiddenWidth), 3);
+  EXPECT_EQ(made.at(4 * kTokenRows * kHiddenWidth), 1);
 }
 
 Plan plan_of_ddp() {
