@@ -23,11 +23,11 @@ namespace fsdp::planner {
 template <class... T>
 using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vector<Dimension> PlanChoices::*,
                               std::optional<T> PlanChoices::*...>;
-using ChoiceMember = MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double,
-                              std::int64_t, Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates,
-                              GradientClipping, fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap,
-                              CheckpointChoice, OffloadChoice, GradientSync, LoraOptions, PackedAttention,
-                              Quantization>;
+using ChoiceMember =
+    MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t,
+             Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping,
+             fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync,
+             LoraOptions, PackedAttention, Quantization>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -166,8 +166,7 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::Quantize, &PlanChoices::quantization, "--quantize", "BITS", "",
      "Store the frozen base below --lora in four bits of bitsandbytes: nf4 or fp4, with ,double or ,uint8"},
     {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32|autocast",
-     "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast: fp32 weights, "
-     "torch.autocast in bf16 (DDP)"},
+     "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast: under DDP"},
     {PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16",
      "Dtype in which gradients are reduced"},
     {PlanChoice::OptimizerName, &PlanChoices::optimizer, "--optimizer", "NAME", TextsOf<kOptimizerKinds>::kValues,

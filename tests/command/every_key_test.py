@@ -101,6 +101,22 @@ def small_lm(**more: Any) -> Json:
         **more}
 
 
+def small_decoder(block: str, **options: Any) -> Json:
+    spec = small_lm()
+    layers = {"name": "model.layers.{0..3}", "block": block, "num_attention_heads": 4, **options}
+    return {**spec, "modules": [*spec["modules"][:2], layers, *spec["modules"][3:]]}
+
+
+LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16}
+EXPERTS = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2, "stacked": True, "shared_intermediate_size": 64}
+# Options that do something beside these alone.
+WITH_OTHERS = {
+    "decoder_layer/complex_rotary": small_decoder("decoder_layer", intermediate_size=128, **LATENT),
+    "moe_layer/complex_rotary": small_decoder("moe_layer", **EXPERTS, **LATENT),
+    "moe_layer/mlp_bias": small_decoder("moe_layer", num_key_value_heads=2, head_dim=16, **EXPERTS),
+}
+
+
 def small_mlp(**of_input: Any) -> Json:
     return {"format_version": "1.0", "name": "Small", "source": "a test", "dtype": "float32", "dimensions": {"batch": 8},
             "inputs": {"x": {"shape": ["batch", 64], **of_input}, "labels": {"shape": ["batch"], "dtype": "int64"}},
@@ -399,6 +415,8 @@ class EveryKey(unittest.TestCase):
 
     def assert_option_matters(self, name: str, places: list[tuple[Json, int]], above: Path, option: str, rule: Json,
                               whole: Json) -> None:
+        if name in WITH_OTHERS:
+            places = [(WITH_OTHERS[name], 2)]
         for spec, i in places[:6]:
             base = self.program.expanded(spec)
             self.assertNotEqual(base, REFUSED, f"{name}: {spec['name']} is refused")
@@ -469,6 +487,7 @@ IN_SPEC: dict[Path, tuple[Json, list[tuple[Path, Any]]]] = {
     ("recipes", "mixed_precision", "output_dtype"): (small_lm(**_TUNED), [((*_RECIPE, "mixed_precision", "output_dtype"), "bfloat16")]),
     ("recipes", "mixed_precision", "cast_forward_inputs"):
         (small_mlp(dtype="float32") | _TUNED, [((*_RECIPE, "mixed_precision", "cast_forward_inputs"), False)]),
+    ("recipes", "mixed_precision", "autocast"): (small_lm(**_TUNED), [((*_RECIPE, "mixed_precision"), {"autocast": "bfloat16"})]),
     ("recipes", "optimizer", "kind"): (small_lm(), [(("recipes",), {"default": {"optimizer": {"kind": "sgd"}}})]),
     ("recipes", "optimizer", "implementation"): (small_lm(**_TUNED), [((*_RECIPE, "optimizer", "implementation"), "for_loop")]),
     ("recipes", "optimizer", "states"): (small_lm(**_TUNED), [((*_RECIPE, "optimizer", "states"), "8bit")]),

@@ -59,7 +59,9 @@ const Examples& layer_examples() {
       {OpKind::Rotary,
        {.inputs = {{2, 3, 4, 8}, {2, 3, 2, 8}, {1, 3, 8}, {1, 3, 8}}, .outputs = {{2, 3, 4, 8}, {2, 3, 2, 8}}}},
       {OpKind::Attention,
-       {.inputs = {{2, 3, 4, 8}, {2, 5, 2, 8}, {2, 5, 2, 8}, {1, 1, 3, 5}}, .outputs = {{2, 3, 32}}}},
+       {.attributes = {.packed = PackedAttention::FlashAttn, .documents = {2, 1}},
+        .inputs = {{1, 3, 4, 8}, {1, 3, 2, 8}, {1, 3, 2, 8}, {3}, {3}},
+        .outputs = {{1, 3, 32}}}},
   };
   return all;
 }
