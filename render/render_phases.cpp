@@ -26,7 +26,8 @@ void add_phases(text::Document& document, const std::vector<JobPhaseNeed>& phase
   }
   document.push_back(std::move(table));
   const std::string misfit = first_misfit(phases, budget);
-  const bool is_known = std::ranges::all_of(phases, [](const JobPhaseNeed& need) { return need.host.budget.has_value(); });
+  const bool is_known =
+      std::ranges::all_of(phases, [](const JobPhaseNeed& need) { return need.host.budget.has_value(); });
   const std::string host = is_known ? "" : " on the device; host memory is not checked (give --host-mem)";
   document.push_back(text::Entry{
       .label = "all", .lines = {misfit.empty() ? fmt::format("every phase that is predicted fits{}", host) : misfit}});

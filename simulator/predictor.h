@@ -135,9 +135,10 @@ class Predictor {
   /// worst. Errors: those of evaluate and check_rank.
   Result<StepReport> report(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
 
-  /// What a job of the report's plan does beside its steps, for the report's rank. `evaluation`: the model with the batch
-  /// of an evaluation; defaults to that of training. Errors: those of report.
-  Result<std::vector<JobPhaseNeed>> job_phases(const StepReport& report, std::optional<Model> evaluation = std::nullopt);
+  /// What a job of the report's plan does beside its steps, for the report's rank. `evaluation`: the model with the
+  /// batch of an evaluation; defaults to that of training. Errors: those of report.
+  Result<std::vector<JobPhaseNeed>> job_phases(const StepReport& report,
+                                               std::optional<Model> evaluation = std::nullopt);
 
   /// The step of the same rank, moment by moment. Outlives the predictor. Errors: those of report.
   Result<StepCurves> curves(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);

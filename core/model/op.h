@@ -234,7 +234,7 @@ struct OpAttributes {
   std::int64_t max_distance = 0;
   bool bidirectional = false;
   std::optional<Dtype> dtype = {};
-  bool as_trained = false;  ///< Cast: to the dtype in which trained parameters are computed with (PEFT).
+  bool as_trained = false;        ///< Cast: to the dtype in which trained parameters are computed with (PEFT).
   std::int64_t out_features = 0;  ///< Linear4bit, whose weight's shape does not tell it.
   bool nested = false;            ///< Linear4bit: its scales are quantized, too.
   bool fp4 = false;               ///< Linear4bit: floats of four bits in place of a normal distribution's quantiles.

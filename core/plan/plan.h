@@ -249,7 +249,7 @@ struct Plan {
   std::vector<std::string> frozen;
   std::optional<LoraOptions> lora = {};           ///< Adapters, by which the model is built; everything else is frozen.
   std::optional<Packing> packing = {};            ///< A micro-batch is one row of several documents.
-  std::optional<Quantization> quantization = {};  ///< Of the frozen base below the adapters.
+  std::optional<Quantization> quantization = {};  ///< The frozen base below the adapters is stored so.
 
   Mesh mesh;
   std::vector<Unit> units;               ///< In the order of the fully_shard calls: bottom-up, the root last.

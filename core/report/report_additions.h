@@ -211,8 +211,8 @@ struct LengthsAddition {
 struct PhaseAddition {
   std::string phase;
   std::string how;
-  Verdict verdict = Verdict::Unknown;  ///< Of device and host.
-  bool is_tight = false;               ///< It runs without room to spare.
+  Verdict verdict = Verdict::Unknown;                      ///< The worse one of device and host.
+  bool is_tight = false;                                   ///< It runs without room to spare.
   std::optional<Bytes> live, allocated, reserved, device;  ///< `nullopt` if not predicted.
   std::optional<Bytes> margin;
   Bytes host;

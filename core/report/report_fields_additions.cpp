@@ -262,17 +262,20 @@ static void fields_of(Fields& fields, Like<LengthsAddition> auto& lengths) {
 }
 
 static void fields_of(Fields& fields, Like<PhaseAddition> auto& phase) {
-  fields.required("phase", "loading, first_step, steady_step, evaluation, saving_whole, saving_parts, resuming_whole or "
+  fields.required("phase",
+                  "loading, first_step, steady_step, evaluation, saving_whole, saving_parts, resuming_whole or "
                   "resuming_parts.",
                   phase.phase);
   fields.required("how", "What happens.", phase.how);
   fields.required("verdict", "Whether device and host have room for it.", phase.verdict,
                   DescribedNames{kVerdictTable, kVerdictSentences});
   tight_field(fields, phase.is_tight);
-  field_if_any(fields, "live_peak_bytes", "The highest bytes of tensors. Missing: not predicted.", phase.live, kInBytes);
+  field_if_any(fields, "live_peak_bytes", "The highest bytes of tensors. Missing: not predicted.", phase.live,
+               kInBytes);
   field_if_any(fields, "allocated_peak_bytes", "The same in the allocator's blocks.", phase.allocated, kInBytes);
   field_if_any(fields, "reserved_peak_bytes", "The same in its segments.", phase.reserved, kInBytes);
-  field_if_any(fields, "device_peak_bytes", "The same with the memory outside of the allocator.", phase.device, kInBytes);
+  field_if_any(fields, "device_peak_bytes", "The same with the memory outside of the allocator.", phase.device,
+               kInBytes);
   field_if_any(fields, "margin_bytes", "The safety margin on top of it.", phase.margin, kInBytes);
   fields.required("host_bytes", "The host memory of the node that needs most.", phase.host, kInBytes);
   field_if_any(fields, "host_missing_bytes", "The host memory that it lacks. Missing: its memory is not known.",
@@ -304,9 +307,10 @@ static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& addi
                JsonLayout::Lines);
   field_if_any(fields, "explain", "The explanation, in the answers of plan and explain.", additions.explain,
                JsonLayout::Lines);
-  field_if_any(fields, "job_phases",
-               "The phases of the plan's job, in order. Only in the answers of plan, simulate and explain with --phases.",
-               additions.job_phases, kAddedRow);
+  field_if_any(
+      fields, "job_phases",
+      "The phases of the plan's job, in order. Only in the answers of plan, simulate and explain with --phases.",
+      additions.job_phases, kAddedRow);
 }
 
 void addition_fields(Fields& fields, ReportAdditions& additions) {

@@ -16,9 +16,9 @@
 // A module of modules_to_save is a ModulesToSaveWrapper: original_module, frozen, which never runs, and its trained
 // copy, modules_to_save.default.
 //
-// Both casts return their input if param_dtype or the plan's parameter_dtype gives all weights one dtype. Under autocast
-// the adapters are in fp32 beside a base in 16 bits, so that the first one copies x; the result has autocast's dtype, as
-// base_layer's had.
+// Both casts return their input if param_dtype or the plan's parameter_dtype gives all weights one dtype. Under
+// autocast the adapters are in fp32 beside a base in 16 bits, so that the first one copies x; the result has autocast's
+// dtype, as base_layer's had.
 //
 // Sources: peft/utils/other.py (ModulesToSaveWrapper), peft/tuners/lora/layer.py (LoraLayer.__init__ and update_layer:
 // the order of registration; Linear.forward), peft/tuners/tuners_utils.py (check_target_module_exists,

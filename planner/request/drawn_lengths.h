@@ -22,8 +22,8 @@ struct Batching {
 /// The micro-batches of one GPU.
 struct DrawnRun {
   std::vector<std::int64_t> lengths;  ///< [steps * accumulation] Padded.
-  std::int64_t tokens = 0;            ///< Of samples, without padding.
-  std::int64_t padded = 0;            ///< Of rows, with it.
+  std::int64_t tokens = 0;            ///< The samples' own, without padding.
+  std::int64_t padded = 0;            ///< The rows', with it.
 
   bool operator==(const DrawnRun&) const = default;
 };

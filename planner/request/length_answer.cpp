@@ -47,7 +47,7 @@ struct Trial {
   std::string what;
   std::string how;
   Batching batching;
-  std::string settings;  ///< Of the allocator.
+  std::string settings;  ///< The allocator's.
 };
 
 LengthSpread spread_of(std::vector<std::int64_t> values) {

@@ -48,7 +48,7 @@ struct LengthRow {
   std::string how;      ///< The trainer's key, or the environment variable.
   Bytes peak_reserved;  ///< The most of any GPU.
   Bytes peak_allocated;
-  std::int64_t flushes = 0;    ///< Of the GPU that returns its cache most often: in all its steps.
+  std::int64_t flushes = 0;    ///< On the GPU that returns its cache most often: in all its steps.
   std::int64_t num_out = 0;    ///< Drawn GPUs that run out of memory.
   std::int64_t first_out = 0;  ///< The first step, from 1 on, in which one does. 0 if none does.
   double padding = 0;          ///< Share of padding in the tokens of the batches.
@@ -59,18 +59,18 @@ struct LengthRow {
 
 struct LengthAnswer {
   std::int64_t samples = 0;    ///< Lengths in the file.
-  std::int64_t num_cut = 0;    ///< Of them, those that are cut to `limit`.
+  std::int64_t num_cut = 0;    ///< Those of them that are cut to `limit`.
   std::int64_t limit = 0;      ///< 0 without a limit.
   LengthSpread sample_tokens;  ///< After the cut.
-  LengthSpread batch_tokens;   ///< Of the padded micro-batches, a row.
+  LengthSpread batch_tokens;   ///< A row of the padded micro-batches.
   std::int64_t batch = 1;
   std::int64_t accumulation = 1;
   bool has_mask = false;        ///< The model makes a mask of padding.
-  std::int64_t gpus = 1;        ///< Of the job.
+  std::int64_t gpus = 1;        ///< Those of the job.
   std::int64_t drawn_gpus = 1;  ///< Whose batches were drawn.
   std::int64_t steps = 0;
   std::int64_t seed = 0;
-  LengthSpread reserved;  ///< Of steps, in bytes.
+  LengthSpread reserved;  ///< Those of steps, in bytes.
   LengthSpread allocated;
   std::int64_t longest = 0;     ///< The longest length that a batch can have.
   Bytes at_longest;             ///< Reserved without a limit, if every batch had it.

@@ -166,7 +166,7 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::Quantize, &PlanChoices::quantization, "--quantize", "BITS", "",
      "Store the frozen base below --lora in four bits of bitsandbytes: nf4 or fp4, with ,double or ,uint8"},
     {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32|autocast",
-     "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast: under DDP"},
+     "All in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast: for DDP"},
     {PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16",
      "Dtype in which gradients are reduced"},
     {PlanChoice::OptimizerName, &PlanChoices::optimizer, "--optimizer", "NAME", TextsOf<kOptimizerKinds>::kValues,

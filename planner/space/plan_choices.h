@@ -173,7 +173,7 @@ struct PlanChoices {
   std::vector<std::string> trainable = {};        ///< Patterns of parameter names.
   std::vector<std::string> frozen = {};
   std::optional<LoraOptions> lora = {};           ///< Adapters.
-  std::optional<Quantization> quantization = {};  ///< Of the base below them.
+  std::optional<Quantization> quantization = {};  ///< The base below them is stored so.
   std::optional<Precision> precision = {};
   std::optional<Dtype> reduce_dtype = {};
   std::optional<OptimizerKind> optimizer = {};

@@ -32,7 +32,7 @@ class JobPhases:
     def __init__(self, root: PlannedModule, optimizer: torch.optim.Optimizer, make_batch: Callable[[], Batch]) -> None:
         self._root, self._optimizer, self._make_batch = root, optimizer, make_batch
         self._called = root.wrapper[0] if root.wrapper else root
-        self._weights: dict[str, Any] = {}  # Of rank 0, for loading.
+        self._weights: dict[str, Any] = {}  # Those of rank 0, for loading.
         self._states: dict[str, Any] = {}
         self.rows: list[dict[str, Any]] = []
 
@@ -66,7 +66,7 @@ class JobPhases:
         return self._weights
 
     def _make_states(self) -> None:
-        """Of an optimizer that has none: a step with zeros as gradients."""
+        """For an optimizer that has none: a step with zeros as gradients."""
         get_optimizer_state_dict(self._called, self._optimizer)
 
     def _gather_states(self) -> dict[str, Any]:

@@ -11,10 +11,10 @@
 // Two things need care:
 //
 //   storages of calls  An op may make more tensors at another length, as a loss in pieces does. A storage that the
-//                      first recorded length lacks gets a number of its own behind all others.
+//                      first recorded length lacks gets a number of its own after all others.
 //   inputs             Two places take turns. The player swaps them in a piece that was recorded in the other turn.
 //
-// Of more than kNumMicroBatches micro-batches the walk has the first, the second and the last; the others are as the
+// With more than kNumMicroBatches micro-batches the walk has the first, the second and the last; the others are as the
 // second.
 //
 // Sources: the loop that python/fsdp_plan_runner trains, run with lengths that differ

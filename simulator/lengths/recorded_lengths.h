@@ -25,7 +25,7 @@ enum class RunEventKind : std::uint8_t { Alloc, Free, ReturnCache };
 /// A request without its bytes, a free, or torch.cuda.empty_cache().
 struct RunEvent {
   std::int32_t id = 0;
-  MemoryStream stream = MemoryStream::Compute;  ///< Of an Alloc.
+  MemoryStream stream = MemoryStream::Compute;  ///< That of an Alloc.
   RunEventKind kind = RunEventKind::Alloc;
 
   bool operator==(const RunEvent&) const = default;
@@ -88,7 +88,7 @@ class RecordedLengths {
   std::int64_t rank_;
   MeshCosts mesh_;
   TraceSink trace_;
-  MemoryIds base_;  // Of the first recorded length.
+  MemoryIds base_;  // Those of the first recorded length.
   int inputs_end_ = 0;
   bool returns_cache_ = false;
   bool has_base_numbers_ = false;              // True while a length with the numbers of `base_` is recorded.

@@ -235,7 +235,8 @@ class ValueGradWalk {
     for (std::size_t c = 0; c < model_.calls.size(); ++c) {
       const std::vector<int>& outputs = model_.calls[c].outputs;
       const auto found = std::find(outputs.begin(), outputs.end(), value);
-      if (found != outputs.end()) return (*in_.tapes)[c]->output_bytes[static_cast<std::size_t>(found - outputs.begin())];
+      if (found != outputs.end())
+        return (*in_.tapes)[c]->output_bytes[static_cast<std::size_t>(found - outputs.begin())];
     }
     return bytes;
   }

@@ -14,7 +14,7 @@ struct AttentionSizes {
   bool repeated = false;  // K and V were copied to all query heads.
   bool viewed = false;    // A single head of each is a view for all query heads.
   int mask = -1;          // Slot of an additive bias or mask; -1 if there is none.
-  double share = 1;       // Of the scores that a kernel with boundaries of documents computes.
+  double share = 1;       // The share of the scores that a kernel with boundaries of documents computes.
 
   std::int64_t q_elements() const { return batch * queries * heads * dim; }
   std::int64_t scores() const { return batch * heads * queries * keys; }

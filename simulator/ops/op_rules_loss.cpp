@@ -92,8 +92,7 @@ void write_mse(KernelWriter& w) {
   // The squares are made in the result's own storage, which is not freed when the result becomes their mean.
   const int squares = w.make(w.elements(prediction), w.slot(prediction).dtype);
   const int loss = w.alias(squares, 1);
-  Kernel& kernel =
-      w.add(KernelKind::Elementwise, {{prediction, GradRule::Fresh}, {target, GradRule::Fresh}}, {loss});
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{prediction, GradRule::Fresh}, {target, GradRule::Fresh}}, {loss});
   kernel.forward_temps = {w.bytes(squares)};
   for (const std::int64_t bytes : w.scratch_of(1, w.elements(prediction), true)) kernel.forward_temps.push_back(bytes);
   kernel.saved = {{prediction, -1}, {target, -1}};

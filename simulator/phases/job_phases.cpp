@@ -1,5 +1,5 @@
-// A job loads weights, steps, evaluates, saves and resumes. For P numbers in L tensors, of which l(t) have rank 0's part,
-// in o bytes each, on a node of g ranks:
+// A job loads weights, steps, evaluates, saves and resumes. For P numbers in L tensors, of which l(t) have rank 0's
+// part, in o bytes each, on a node of g ranks:
 //
 //   phase               device, beside what always lives there         host of the first node, beside training's
 //   loading             rank 0 sends: one whole tensor at a time       one model (o P); else g models
@@ -26,8 +26,8 @@
 // Sources: torch/distributed/checkpoint/state_dict.py (_get_model_state_dict, _maybe_full_or_cpu_state_dict,
 // _load_model_state_dict, _init_optim_state), torch/distributed/_state_dict_utils.py (_gather_state_dict: each tensor
 // gathered, copied to the host on rank 0 and dropped; _broadcast_tensors), torch/distributed/tensor/placement_types.py
-// (Shard._to_replicate_tensor), torch/distributed/fsdp/_state_dict_utils.py (FSDP1: _full_pre_state_dict_hook unshards a
-// unit in full precision), torch 2.11; accelerate 1.15, utils/fsdp_utils.py (save_fsdp_model,
+// (Shard._to_replicate_tensor), torch/distributed/fsdp/_state_dict_utils.py (FSDP1: _full_pre_state_dict_hook unshards
+// a unit in full precision), torch 2.11; accelerate 1.15, utils/fsdp_utils.py (save_fsdp_model,
 // fsdp2_load_full_state_dict); transformers 5.24, modeling_utils.py (load_state_dict: the local rank 0 reads).
 //
 // Not modeled: pages of memory-mapped files, which the kernel takes back; the writer's buffers of 10 MB; generation;
@@ -65,7 +65,8 @@ bool is_sent(const Plan& plan) {
 template <class Visit>
 void each_name(const Model& model, const Visit& visit) {
   for (int p = 0; p < static_cast<int>(model.parameters.size()); ++p) {
-    for (std::size_t name = 0; name <= model.parameters[static_cast<std::size_t>(p)].tied_names.size(); ++name) visit(p);
+    for (std::size_t name = 0; name <= model.parameters[static_cast<std::size_t>(p)].tied_names.size(); ++name)
+      visit(p);
   }
 }
 
@@ -77,12 +78,13 @@ std::vector<const ShardedParameter*> shards_of(const Model& model, const Layout&
   return shards;
 }
 
-// ---- host ------------------------------------------------------------------------------------------------------------
+// ---- host
+// ------------------------------------------------------------------------------------------------------------
 
 struct HostBytes {
   std::int64_t model = 0;   ///< All weights, once,
   std::int64_t file = 0;    ///< and with tied ones for each name.
-  std::int64_t states = 0;  ///< Of all of them.
+  std::int64_t states = 0;  ///< Those of all of them.
   std::int64_t part = 0;    ///< A rank's weights, with tied ones for each name, and states.
 };
 
@@ -155,9 +157,10 @@ class HostPhases {
       case JobPhase::Evaluation:
         return "a forward without gradients, with its loss";
       case JobPhase::SavingWhole:
-        return traits_of(plan_).has_flat_parameters ? "a unit is gathered at a time; rank 0 keeps all weights on the host"
-                                                    : "a tensor is gathered at a time; rank 0 keeps all weights on the "
-                                                      "host";
+        return traits_of(plan_).has_flat_parameters
+                   ? "a unit is gathered at a time; rank 0 keeps all weights on the host"
+                   : "a tensor is gathered at a time; rank 0 keeps all weights on the "
+                     "host";
       case JobPhase::SavingParts:
         return "asynchronous: each rank's weights and states are copied to the host first";
       case JobPhase::ResumingWhole:
@@ -197,7 +200,8 @@ class HostPhases {
   HostMemory empty_;
 };
 
-// ---- device ----------------------------------------------------------------------------------------------------------
+// ---- device
+// ----------------------------------------------------------------------------------------------------------
 
 /// The tensors of a gathered state dict, in its order.
 TensorGroups gathered(const Plan& plan, const Model& model, const Layout& layout) {
@@ -310,8 +314,7 @@ class DevicePhases {
     walk.load_first_batch();
     for (int step = 0; step < kNumSteps; ++step) walk.step();
     if (evaluation_ != nullptr) {
-      measure(JobPhase::Evaluation, sink,
-              [&] { walk.evaluate(evaluation_->input(), evaluation_->schedule()); });
+      measure(JobPhase::Evaluation, sink, [&] { walk.evaluate(evaluation_->input(), evaluation_->schedule()); });
     }
     if (prepared_.layout.updates_parts() || prepared_.layout.gathers_each_read) return;
     measure(JobPhase::SavingWhole, sink, [&] {
@@ -378,9 +381,8 @@ std::vector<JobPhaseNeed> job_phases_on_host(const Cluster& cluster, const Plan&
 Result<std::vector<JobPhaseNeed>> job_phases(const PreparedPlan& prepared, const MemoryReport& memory,
                                              const EvaluationForward* evaluation, const std::string& no_evaluation) {
   FSDP_TRY(const AllocatorSettings settings, parse_allocator_settings(prepared.plan.runtime.allocator_settings));
-  std::vector<JobPhaseNeed> phases =
-      job_phases_on_host(*prepared.cluster, prepared.plan, *prepared.index->model, prepared.layout,
-                         checkpointed_inputs(prepared.tapes));
+  std::vector<JobPhaseNeed> phases = job_phases_on_host(*prepared.cluster, prepared.plan, *prepared.index->model,
+                                                        prepared.layout, checkpointed_inputs(prepared.tapes));
   std::array<std::optional<MemoryPeaks>, kNumJobPhases> peaks;
   DevicePhases device(prepared, settings, evaluation);
   device.walk(kEndlessMemory, peaks);

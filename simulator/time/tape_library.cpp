@@ -105,7 +105,8 @@ void TapeLibrary::lay_out(Shelf& shelf) {
       strides[call.outputs[o]] = out_of_order(block.values[value].shape, lies);
       const std::optional<Dtype>& declared = block.values[value].dtype;
       const Dtype made = program.slots[program.value_slot[value]].dtype;
-      const bool is_promoted = shelf.settings.rules.autocast && made != declared.value_or(shelf.settings.rules.activation);
+      const bool is_promoted =
+          shelf.settings.rules.autocast && made != declared.value_or(shelf.settings.rules.activation);
       if (is_promoted || (declared && *declared != made)) dtypes[call.outputs[o]] = made;
     }
   }

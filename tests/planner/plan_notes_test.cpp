@@ -82,7 +82,8 @@ TEST(PlanNotes, WeightsThatTheHostCannotHoldWhileTheyAreLoadedAreNamed) {
   const Bytes processes = Bytes(16LL << 30);
   const Bytes model = Bytes(4 * answer(ddp, Bytes(80LL << 30)).report.parameters);
   const auto with_margin = [](Bytes bytes) { return Bytes(bytes.count() + bytes.count() / 25 + 1); };
-  EXPECT_EQ(answer(ddp, Bytes(80LL << 30), with_margin(processes + 8 * model)).notes.find("loading"), std::string::npos);
+  EXPECT_EQ(answer(ddp, Bytes(80LL << 30), with_margin(processes + 8 * model)).notes.find("loading"),
+            std::string::npos);
   const std::string notes = answer(ddp, Bytes(80LL << 30), with_margin(processes + 7 * model)).notes;
   EXPECT_NE(notes.find("loading needs " + format_bytes(processes + 8 * model) + " of host memory on a node"),
             std::string::npos)
@@ -104,8 +105,9 @@ TEST(PlanNotes, RejectedPlansThatLackTheGradientsTheyKeepAreNamed) {
   EXPECT_EQ(note_on_rejected({hopeless}, predictor), "");
   const std::string note = note_on_rejected({every, last, last}, predictor);
   EXPECT_TRUE(note.starts_with("reduces last lacks " + format_bytes(kept))) << note;
-  EXPECT_NE(note.find("of its 4 micro-batches each GPU would keep the gradients of the whole model, " + format_bytes(kept)),
-            std::string::npos)
+  EXPECT_NE(
+      note.find("of its 4 micro-batches each GPU would keep the gradients of the whole model, " + format_bytes(kept)),
+      std::string::npos)
       << note;
   EXPECT_TRUE(note.ends_with("so would 1 more of the faster plans.")) << note;
 }

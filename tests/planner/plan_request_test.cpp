@@ -225,9 +225,8 @@ std::string refusals_of(const PlanRequest& request) {
 TEST(PlanRequest, EveryRuntimeOptimizerAndPrecisionHasPlans) {
   for (const auto& [framework, runtime] : kRuntimes) {
     for (const auto& [kind, optimizer] : kOptimizerKinds) {
-      for (const Precision precision :
-           {Precision::BFloat16, Precision::Mixed, Precision::Float16, Precision::MixedFloat16, Precision::Float32,
-            Precision::Autocast}) {
+      for (const Precision precision : {Precision::BFloat16, Precision::Mixed, Precision::Float16,
+                                        Precision::MixedFloat16, Precision::Float32, Precision::Autocast}) {
         PlanRequest asked = {.model = "mlp", .choices = {.gpus = 2, .memory = Bytes(16LL << 30)}};
         asked.choices.runtime = framework;
         asked.choices.optimizer = kind;

@@ -127,7 +127,8 @@ TEST(JobPhases, ThePhaseThatDoesNotFitIsNamed) {
   EXPECT_EQ(first_misfit(enough.all, Bytes(15LL << 30)), "");
   // The processes need 8 GiB and their margin.
   const Phases small = phases_of(plan_of(), kSizes, Bytes((8LL << 30) + (340LL << 20)));
-  EXPECT_TRUE(first_misfit(small.all, Bytes(15LL << 30)).starts_with("loading needs ")) << first_misfit(small.all, Bytes(1));
+  EXPECT_TRUE(first_misfit(small.all, Bytes(15LL << 30)).starts_with("loading needs "))
+      << first_misfit(small.all, Bytes(1));
   EXPECT_TRUE(small.of(JobPhase::SteadyStep).fits());
 }
 
