@@ -11,6 +11,7 @@
 #include "core/base/parse_units.h"
 #include "core/formats/lengths_file.h"
 #include "core/report/device_verdict.h"
+#include "planner/space/batches.h"
 #include "text/progress_line.h"
 
 namespace fsdp::command {
@@ -18,7 +19,6 @@ namespace fsdp::command {
 namespace {
 
 constexpr std::int64_t kMostSteps = 100000;
-constexpr const char* kSequenceDimension = "seq";
 
 /// Errors: options that only --lengths has, without it; options that set the length otherwise.
 Errors check_lengths(const CommandLine& line) {
@@ -94,7 +94,7 @@ Result<std::optional<planner::LengthAnswer>> answer_lengths(const CommandLine& l
   if (!line.has(Option::Lengths)) return std::nullopt;
   planner::LengthSamples samples{.where = line.value(Option::Lengths).value_or("")};
   FSDP_TRY(samples.lengths, read_lengths(samples.where, flag_of(Option::Lengths)));
-  const Dimension* sequence = find_dimension(report.plan.dimensions, kSequenceDimension);
+  const Dimension* sequence = find_dimension(report.plan.dimensions, planner::kSequenceDimension);
   if (sequence != nullptr) samples.limit = static_cast<std::int64_t>(sequence->value);
   Errors none;  // check_lengths reported them.
   OptionReader reader(line, none);

@@ -26,12 +26,17 @@ void write_dtype(JsonWriter& writer, const std::optional<Dtype>& dtype) {
   }
 }
 
+/// Writes a member, unless it has its usual value.
+auto members_of(JsonWriter& writer) {
+  return [&writer](std::string_view name, const auto& value, const auto& usual_value) {
+    if (value != usual_value) writer.member(name, value);
+  };
+}
+
 /// The frequencies of a rotary table, without defaults.
 void write_frequencies(JsonWriter& writer, const RotaryFrequencies& rotary) {
   const RotaryFrequencies usual;
-  const auto member = [&](std::string_view name, const auto& value, const auto& usual_value) {
-    if (value != usual_value) writer.member(name, value);
-  };
+  const auto member = members_of(writer);
   member("rope_theta", rotary.theta, usual.theta);
   member("rope_scaling", name_of(rotary.scaling), name_of(usual.scaling));
   member("rope_factor", rotary.factor, usual.factor);
@@ -47,9 +52,7 @@ void write_frequencies(JsonWriter& writer, const RotaryFrequencies& rotary) {
 /// A model has every attribute of every op; this omits defaults.
 void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   const OpAttributes usual;
-  const auto member = [&](std::string_view name, const auto& value, const auto& usual_value) {
-    if (value != usual_value) writer.member(name, value);
-  };
+  const auto member = members_of(writer);
   writer.key("attributes");
   writer.begin_object(JsonLayout::OneLine);
   member("heads", attributes.heads, usual.heads);

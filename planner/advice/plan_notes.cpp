@@ -22,6 +22,7 @@
 #include "core/plan/sharding.h"
 #include "core/report/device_verdict.h"
 #include "planner/advice/upgrade_note.h"
+#include "planner/space/batches.h"
 #include "planner/space/plan_choices.h"
 #include "simulator/phases/job_phases.h"
 #include "text/figures.h"
@@ -95,7 +96,7 @@ Bytes scratch_of_document(const Model& model) {
 
 /// What packing saves, or what a mask of the row's square costs.
 std::string packing_note(const Plan& plan, const simulator::Predictor& predictor) {
-  const Dimension* seq = find_dimension(plan.dimensions, "seq");
+  const Dimension* seq = find_dimension(plan.dimensions, kSequenceDimension);
   if (!plan.packing || seq == nullptr) return {};
   const auto tokens = static_cast<std::int64_t>(seq->value);
   const auto documents = documents_of_row(tokens, plan.packing->lengths, {});

@@ -34,7 +34,6 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr const char* kSequenceDimension = "seq";
 constexpr std::int64_t kMostSamples = 4096;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 20;
 

@@ -4,8 +4,9 @@
 // of several jobs with seeds of their own. Each run goes through one allocator with the device's memory
 // (simulator/lengths/length_run.h), in the schedule of the plan at each batch's own length.
 //
-//   fits                      no GPU returns its cache, and the safety margin is left beside the highest reserved
-//   memory fits, tight               all GPUs come to the end, but some return their cache, or the margin is not left
+//   fits                      no GPU returns its cache, and the safety margin is left beside the peak of reserved
+//                             memory
+//   fits, tight               all GPUs come to the end, but some return their cache, or the margin is not left
 //   does not fit              a GPU runs out of memory, or would with the longest batch, which a longer run draws. If a
 //                             part p of the drawn GPUs does, one of n GPUs does with probability 1 - (1 - p)^n
 //
@@ -39,8 +40,6 @@
 namespace fsdp::planner {
 
 namespace {
-
-constexpr const char* kSequenceDimension = "seq";
 
 /// A run with one change.
 struct Trial {

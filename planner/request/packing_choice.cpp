@@ -10,6 +10,7 @@
 
 #include "core/formats/lengths_file.h"
 #include "core/plan/packing.h"
+#include "planner/space/batches.h"
 
 namespace fsdp::planner {
 
@@ -69,8 +70,8 @@ std::optional<Packing> packing_of(const PlanChoices& choices, Errors& errors) {
 void pack(const PlanChoices& choices, Workload& workload, Errors& errors) {
   workload.packing = packing_of(choices, errors);
   if (!choices.packing) return;
-  workload.dimensions.push_back({"batch", 1});
-  workload.dimensions.push_back({"seq", static_cast<double>(*choices.packing)});
+  workload.dimensions.push_back({kBatchDimension, 1});
+  workload.dimensions.push_back({kSequenceDimension, static_cast<double>(*choices.packing)});
 }
 
 }  // namespace fsdp::planner

@@ -18,6 +18,8 @@ namespace fsdp::planner {
 
 /// The name of the dimension that counts the samples of a micro-batch.
 inline constexpr const char* kBatchDimension = "batch";
+/// The name of the dimension that counts the tokens of a sample.
+inline constexpr const char* kSequenceDimension = "seq";
 
 /// The workload with another micro-batch. 0 leaves it unchanged.
 Workload with_micro_batch(Workload workload, std::int64_t micro_batch);

@@ -36,12 +36,17 @@ namespace fsdp::simulator {
 
 namespace {
 
+// Whether a kernel takes the boundaries of a packed row's documents.
+bool has_boundaries(const KernelWriter& w) {
+  return w.has_input(4);
+}
+
 AttentionSizes sizes_of(const KernelWriter& w) {
   const Shape& q = w.input_shape(0);
   const Shape& k = w.input_shape(1);
   const Shape& v = w.input_shape(2);
   AttentionSizes sizes = {q[0], q[1], k[1], q[2], k[2], q[3], v[3]};
-  if (w.has_input(4)) {
+  if (has_boundaries(w)) {
     sizes.share = share_of_scores(w.op().attributes.documents);
   } else if (w.has_input(3)) {
     sizes.mask = w.input(3);
@@ -346,10 +351,6 @@ int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, 
   }
 }
 
-bool has_boundaries(const KernelWriter& w) {
-  return w.has_input(4);
-}
-
 // What flash refuses, its form with boundaries refuses, too.
 void write_varlen(KernelWriter& w, AttentionCase which, const AttentionSizes& s) {
   which.grouped = false;
@@ -387,7 +388,7 @@ void write_attention_op(KernelWriter& w) {
     run.repeated = true;
     run.viewed = s.kv_heads == 1;
   }
-  AttentionCase which = case_of(w, run);
+  const AttentionCase which = case_of(w, run);
   if (has_boundaries(w)) return write_varlen(w, which, s);
   const AttentionBackend backend = choose_attention(which, w.context().implementations);
   if (std::optional<Error> error = check_attention(which, w.context().implementations)) w.refuse(*std::move(error));

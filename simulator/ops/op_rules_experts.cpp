@@ -30,6 +30,13 @@ int wide_logits(KernelWriter& w, int x) {
   return logits;
 }
 
+// What is made of the scores for the choice alone, and has no gradient.
+int read_alone(KernelWriter& w, int scores, std::int64_t elements, Dtype dtype) {
+  const int y = w.make(elements, dtype, false);
+  w.add(KernelKind::Elementwise, {{scores, GradRule::None}}, {y});
+  return y;
+}
+
 // GLM-4.5 and DeepSeek-V3: F.linear(x.type(fp32), weight.type(fp32)).sigmoid(), and top-k of a corrected copy. What the
 // choice alone reads lives until the function returns.
 void write_sigmoid_router(KernelWriter& w) {
@@ -40,11 +47,7 @@ void write_sigmoid_router(KernelWriter& w) {
   const int x = w.cast(w.input(0), Dtype::Float32);
   const int logits = wide_logits(w, x);
   const int scores = w.unary(logits, false, true);
-  const auto plain = [&](std::int64_t elements, Dtype dtype) {
-    const int y = w.make(elements, dtype, false);
-    w.add(KernelKind::Elementwise, {{scores, GradRule::None}}, {y});
-    return y;
-  };
+  const auto plain = [&](std::int64_t elements, Dtype dtype) { return read_alone(w, scores, elements, dtype); };
   const int corrected = plain(tokens * experts, Dtype::Float32);
   const int sums = plain(tokens * groups, Dtype::Float32);
   const int best_groups = plain(tokens * w.op().attributes.topk_groups, Dtype::Int64);
@@ -83,10 +86,7 @@ void write_wide_softmax_router(KernelWriter& w) {
   std::vector<int> locals = {x, logits, scores};
   if (groups > 0) {
     const auto plain = [&](std::int64_t elements, Dtype dtype) {
-      const int y = w.make(elements, dtype, false);
-      w.add(KernelKind::Elementwise, {{scores, GradRule::None}}, {y});
-      locals.push_back(y);
-      return y;
+      return locals.emplace_back(read_alone(w, scores, elements, dtype));
     };
     plain(tokens * groups, Dtype::Float32);
     plain(tokens * w.op().attributes.topk_groups, Dtype::Int64);

@@ -4,12 +4,11 @@
 // With B sequences of S tokens of width H and V classes, a part has R = B S / n tokens:
 //
 //   before   each part of hidden states and labels, contiguous: copies (R H and 8 R) if B > 1, views otherwise; a
-//   buffer
-//            in fp32 for the gradient of the hidden states, 4 B S H
-//   a part   logits R V; the same in fp32; log_softmax, 4 R V; loss. Then its backward: the gradient of nll_loss, 4 R
-//   V,
-//            of log_softmax, 4 R V, of the logits, of the head's weight, V H, and of the part, R H, which goes into the
-//            buffer through a copy in fp32. The variable `logits` keeps those of a part until the next part's exist
+//            buffer in fp32 for the gradient of the hidden states, 4 B S H
+//   a part   logits R V; the same in fp32; log_softmax, 4 R V; loss. Then its backward: the gradients of nll_loss,
+//            4 R V, of log_softmax, 4 R V, of the logits, of the head's weight, V H, and of the part, R H, which goes
+//            into the buffer through a copy in fp32. The variable `logits` keeps those of a part until the next part's
+//            exist
 //   after    the buffer in the dtype of the hidden states: the node saves it, and its backward hands it on
 //
 // The weight's gradient is that of the unsharded parameter. A unit of FSDP2 keeps it in the dtype of its reduction: the

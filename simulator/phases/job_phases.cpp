@@ -78,8 +78,7 @@ std::vector<const ShardedParameter*> shards_of(const Model& model, const Layout&
   return shards;
 }
 
-// ---- host
-// ------------------------------------------------------------------------------------------------------------
+// ---- host -----------------------------------------------------------------------------------------------------------
 
 struct HostBytes {
   std::int64_t model = 0;   ///< All weights, once,
@@ -200,8 +199,7 @@ class HostPhases {
   HostMemory empty_;
 };
 
-// ---- device
-// ----------------------------------------------------------------------------------------------------------
+// ---- device ---------------------------------------------------------------------------------------------------------
 
 /// The tensors of a gathered state dict, in its order.
 TensorGroups gathered(const Plan& plan, const Model& model, const Layout& layout) {

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import os
 import pathlib
 import sys
 import unittest
-from typing import Any
 
-from capture_runs import collectives_of
-from lora_test import CONFIGS, KINDS
 from program_in_a_folder import ProgramInAFolder
+from transformers_plans import TransformersPlans
 
 HERE = pathlib.Path(__file__).parent
 SCRIPT = HERE / "scripts" / "packed_fsdp2.py"
@@ -36,6 +33,10 @@ class Case:
     allocated: float = 0.001  # Relative differences.
     reserved: float = 0.03
 
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        return 0.001, self.allocated, self.reserved
+
 
 IMPLEMENTATIONS = {"flash_attn": "flash_attention_2", "sdpa": "sdpa"}
 CASES = [
@@ -53,45 +54,12 @@ CASES = [
 ]
 
 
-class PlansOfPackedRows(ProgramInAFolder):
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
-        for name, config in CONFIGS.items():
-            (cls.folder / name).mkdir()
-            (cls.folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
-
+class PlansOfPackedRows(TransformersPlans):
     def check(self, case: Case) -> None:
-        gpus = ("--gpus", str(min(case.gpus, 8)), "--nodes", str(max(1, case.gpus // 8)), "--gpu", "H100 SXM")
-        # In transformers the head reads the logits inside the root's forward, and the CPU makes the model.
-        self.run_program(case.model, *gpus, "--packing", str(sum(case.documents)), "--document-length", ",".join(map(str, case.documents)),
-                         "--packed-attention", case.attention, "--precision", case.precision, "--wrap", "blocks", "--wrap-ends", "no",
-                         "--reshard", "true", "--runtime", "fsdp1" if case.fsdp1 else "fsdp2", "--optimizer", "adamw",
-                         "--optimizer-impl", "foreach", "--clip-grad-norm", "none", "--accumulate", "1", "--offload", "no",
-                         "--prefetch", "0", "--backward-prefetch", "1", "--initialization", "cpu", "--flavor", "transformers",
-                         "--torch", "2.11", "--activation-checkpointing", "full" if case.checkpoint else "none", "--force", "--quiet",
-                         "-o", "plan.json")  # fmt: skip
-        predicted = json.loads(self.run_program("simulate", "plan.json", "--rank", "0", "--json"))
-        choices = {"documents": case.documents, "attention": IMPLEMENTATIONS[case.attention], "precision": case.precision,
-                   "checkpoint": case.checkpoint, "fsdp1": case.fsdp1}  # fmt: skip
-        words = ("--record-stream", "done") if case.fsdp1 else ()
-        measured = json.loads(self.run_program("rehearse", *gpus, *words, "--json", "--", sys.executable, str(SCRIPT),
-                                               str(self.folder / case.model), json.dumps(choices)))  # fmt: skip
-        self.compare(case, measured, predicted)
-
-    def compare(self, case: Case, measured: dict[str, Any], predicted: dict[str, Any]) -> None:
-        rows = []
-        for phase, found in measured["memory"]["phases"].items():
-            said = predicted["memory"]["phases"].get(phase)
-            if found is None or said is None:
-                continue
-            for kind, most in zip(KINDS, (0.001, case.allocated, case.reserved)):
-                rows.append((phase, kind, found[kind], said[kind], most))
-                print(f"{case.name:26} {phase:16} {kind:22} {found[kind]:14} {said[kind] - found[kind]:+12}", flush=True)
-        self.assertEqual(collectives_of(measured), collectives_of(predicted))
-        for phase, kind, found, said, most in rows:
-            with self.subTest(case.name, phase=phase, kind=kind):
-                self.assertLessEqual(abs(said - found), most * found)
+        choices = {"documents": case.documents, "attention": IMPLEMENTATIONS[case.attention], "fsdp1": case.fsdp1}
+        self.hold(case, SCRIPT, choices, "--packing", str(sum(case.documents)), "--document-length", ",".join(map(str, case.documents)),
+                  "--packed-attention", case.attention, "--runtime", "fsdp1" if case.fsdp1 else "fsdp2",
+                  rehearsal=("--record-stream", "done") if case.fsdp1 else ())
 
 
 for _case in CASES:
