@@ -19,6 +19,8 @@
 // Not modeled: workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's addition counts), work that a
 // window saves.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
