@@ -15,7 +15,6 @@
 namespace {
 
 using namespace fsdp;
-using namespace fsdp::planner;
 
 constexpr std::int64_t kKiB = 1 << 10;
 constexpr std::size_t kNumOperations = 1'000'000;
