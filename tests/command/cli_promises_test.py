@@ -93,9 +93,11 @@ def test_remedies_fit_as_promised(tester, jobs):
 def test_values_in_help_are_accepted(tester, jobs):
     """Each value that --help names for an option is taken, and means itself."""
     base = {"--intra-link": "--gpu H100 --gpus 2 --intra-bandwidth 100GB/s", "--network": "--gpu T4 --gpus 1 --nodes 2",
+            "--packed-attention": "--gpu L4 --gpus 2 --packing 512",
             "--optimizer": "--gpu L4 --gpus 2 --runtime ddp --precision bf16"}  # Some update no DTensors.
     needs = {"--separate-reduce-scatter yes": "--gpu L4 --gpus 2 --torch 2.13",
-             "--precision fp16": "", "--optimizer-impl fused": "", "--strategy HYBRID_SHARD": "--gpu L4 --nodes 2 --gpus 2",
+             "--precision fp16": "", "--precision autocast": "--gpu L4 --gpus 2 --runtime ddp",
+             "--optimizer-impl fused": "", "--strategy HYBRID_SHARD": "--gpu L4 --nodes 2 --gpus 2",
              "--strategy _HYBRID_SHARD_ZERO2": "--gpu L4 --nodes 2 --gpus 2",
              "--runtime ddp": "--gpu L4 --gpus 2 --precision bf16", "--offload nvme": "--gpu L4 --gpus 2 --runtime zero3"}
     help_text = tester.run("--help-all")[1]
@@ -109,7 +111,8 @@ def test_values_in_help_are_accepted(tester, jobs):
         for value in choices.split():
             machines = needs.get(f"{option} {value}") or base.get(option, "--gpu L4 --gpus 2")
             model = "llama3_1_8b" if value == "torchtitan" else "gpt2"  # It has no GPT-2.
-            commands.append((option, value, f"{model} {machines} --batch 1 --seq 128 {option} {value} --json"))
+            rows = "" if option == "--packed-attention" else "--batch 1 --seq 128"
+            commands.append((option, value, f"{model} {machines} {rows} {option} {value} --json"))
 
     def ask(entry):
         option, value, words = entry

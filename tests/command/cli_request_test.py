@@ -20,7 +20,7 @@ def check_names_of_other_programs(tester):
     machines = "--gpus 4 --mem 16G"
     for words, said in ((f"mlp {machines} --gradient-checkpointing", "Write --activation-checkpointing full"),
                         (f"mlp {machines} --gradient_checkpointing", "Write --activation-checkpointing full"),
-                        (f"mlp {machines} --qlora", "llama-70b-qlora.md"),
+                        (f"mlp {machines} --qlora", "Write --lora 16 --quantize nf4, or nf4,double"),
                         (f"mlp {machines} --lora-rank 16", "Write --lora 16"),
                         (f"mlp {machines} --sample-packing", "Write --packing 8192"),
                         (f"mlp {machines} --float8", "8-bit floats are not modeled"),

@@ -41,6 +41,9 @@ from fsdp_plan_runner.training import Batch, run_forward  # noqa: E402
 transformers.logging.set_verbosity_error()
 
 VERSION = int(transformers.__version__.partition(".")[0])
+# What a folder says whose experts are modules, as only transformers 4 makes them.
+MODULES = (f"config.json was written by transformers {transformers.__version__}: each expert is a module of its own. transformers 5 "
+           'stacks the experts; write "transformers_version": "5.0.0" into the file to plan that.')
 SMALL = {"vocab_size": 99, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6,
          "num_key_value_heads": 2}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -360,7 +363,7 @@ class Weights(unittest.TestCase):
                         self.folder = pathlib.Path(folder)
                         self.save(family, sizes, **options)
                         self.assertEqual((self.folder / "model.safetensors.index.json").exists(), bool(options))
-                        self.assertEqual(self.notes(), [])
+                        self.assertEqual(self.notes(), [MODULES] if name in ("mixtral", "qwen3_moe") else [])
 
     def test_weights_of_the_base_model_are_recognized(self) -> None:
         family = FAMILIES["gpt2"]
