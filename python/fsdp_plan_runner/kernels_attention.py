@@ -37,7 +37,8 @@ def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Te
     else:
         frequencies = _inverse_frequencies(op, context)[:, None].float().expand(*positions.shape[:-1], -1, 1)
         rows = positions.unsqueeze(-2).float()
-        with torch.autocast(positions.device.type, enabled=False):
+        # Not the tensor's own device: shapes are checked on "meta", which has no autocast.
+        with torch.autocast("cuda", enabled=False):
             angles = (frequencies @ rows).transpose(-2, -1)
     if context.implementations.rotary == "complex" or op.attributes["as_complex"]:
         # One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
