@@ -9,6 +9,7 @@
 
 #include "command/cli_commands.h"
 #include "command/cli_help.h"
+#include "command/cli_job.h"
 #include "command/cli_machines.h"
 #include "core/base/nearest.h"
 #include "core/base/object_reader.h"
@@ -183,7 +184,13 @@ int run(std::span<const std::string> arguments, Console& console) {
     return kExitInput;
   }
   for (const std::string& note : line->notes) output.note(note);
-  const CommandLine meant = with_world_in_nodes(*line, console.library, errors);
+  const Result<LineOfJob> job = with_job(*line);
+  if (!job) {
+    print_errors(job.error(), console, err);
+    return kExitInput;
+  }
+  for (const std::string& note : job->notes) output.note(note);
+  const CommandLine meant = with_world_in_nodes(job->line, console.library, errors);
   if (!errors.empty()) {
     print_errors(errors, console, err);
     return kExitInput;

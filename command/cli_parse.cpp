@@ -11,6 +11,7 @@
 #include "command/cli_options.h"
 #include "core/base/nearest.h"
 #include "core/base/split.h"
+#include "planner/jobs/job.h"
 
 namespace fsdp::command {
 
@@ -251,7 +252,8 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
   constexpr CommandSet kWithScripts =
       Command::Rehearse | Command::Capture | Command::Plan | Command::Fit | Command::Run | Command::Measure;
   const CommandInfo* named = find_command(words);
-  const bool is_script = named != nullptr && kWithScripts.has(named->command);
+  const bool is_read = words.empty() && dashed && planner::is_job_line(*dashed);
+  const bool is_script = is_read || (named != nullptr && kWithScripts.has(named->command));
   if (dashed && is_script) {
     line.script = *dashed;
   } else if (dashed) {
@@ -267,6 +269,7 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
   }
   line.arguments = std::move(words);
   if (only_tells(line) || had_errors) return;
+  if (is_read) return;
   const bool may_have_script = line.command == Command::Plan || line.command == Command::Fit;
   if (line.command == Command::Capture || (may_have_script && is_script && dashed)) {
     check_script(line, errors);

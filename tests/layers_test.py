@@ -60,6 +60,7 @@ ROOMS = {
     "simulator/phases": {"ops", "allocator", "nccl", "memory", "time", "prepared"},
     "planner/space": set(),
     "planner/trainers": {"space"},
+    "planner/jobs": {"space"},
     "planner/search": {"space", "trainers"},
     "planner/advice": {"space", "trainers", "search"},
     "planner/request": {"space", "trainers", "search", "advice"},

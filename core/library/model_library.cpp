@@ -149,6 +149,23 @@ std::optional<std::string> model_of_hub_name(std::string_view hub_name, const st
   return std::nullopt;
 }
 
+/// The configuration of a model in the hub's cache on this machine, as huggingface_hub lays it out:
+/// models--OWNER--NAME/refs/main names the revision, snapshots/REVISION has its files.
+std::optional<std::string> in_hub_cache(std::string name) {
+  std::filesystem::path cache = environment_variable("HF_HUB_CACHE");
+  if (cache.empty()) {
+    const std::string home = environment_variable("HF_HOME");
+    cache = home;
+    if (home.empty()) cache = std::filesystem::path(environment_variable("HOME")) / ".cache/huggingface";
+    cache /= "hub";
+  }
+  name.replace(name.find('/'), 1, "--");
+  const std::filesystem::path model = cache / ("models--" + name);
+  const std::string revision = first_bytes_of((model / "refs/main").string(), 64);
+  const std::filesystem::path config = model / "snapshots" / revision / "config.json";
+  return !revision.empty() && is_there(config) ? std::optional(config.string()) : std::nullopt;
+}
+
 /// Whether `fsdp-plan models` lists this name.
 bool is_named(const std::string& argument, const std::string& library) {
   const std::vector<std::string> names = model_names(library);
@@ -192,7 +209,10 @@ Result<std::string> find_model_file(const std::string& argument, const std::stri
   if (!argument.ends_with(kSpecEnding)) {
     if (const auto name = model_of_hub_name(argument, model_names(library))) return in_folder(library, *name);
   }
-  if (is_hub_name(argument)) return find_hub_name(argument, library);
+  if (is_hub_name(argument)) {
+    if (auto cached = in_hub_cache(argument)) return *std::move(cached);
+    return find_hub_name(argument, library);
+  }
   if (!is_path) {
     const std::string name =
         argument.ends_with(kSpecEnding) ? argument.substr(0, argument.size() - kSpecEnding.size()) : argument;

@@ -1,0 +1,71 @@
+#include "command/cli_job.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "planner/jobs/job.h"
+#include "render/choice_text.h"
+
+namespace fsdp::command {
+
+namespace {
+
+bool takes_job(const CommandLine& line) {
+  return line.command == Command::Plan || line.command == Command::Fit;
+}
+
+/// The words of a shell: in quotes where they have a blank.
+std::string quoted(const std::string& word) {
+  return word.find_first_of(" *(){}") == std::string::npos ? word : fmt::format("'{}'", word);
+}
+
+/// Errors of a text that came from a file have its place.
+Errors placed(Errors errors, const planner::JobWord& word) {
+  for (Error& error : errors) error.where = word.where;
+  return errors;
+}
+
+/// True if the user chose it, or the machines in another way.
+bool is_given(const CommandLine& line, planner::PlanChoice choice) {
+  const bool names_gpus = line.has(Option::Gpus) || line.has(Option::ClusterFile);
+  const bool counts_gpus = choice == planner::PlanChoice::Gpus || choice == planner::PlanChoice::Nodes;
+  return line.has(choice) || (counts_gpus && names_gpus);
+}
+
+}  // namespace
+
+Result<LineOfJob> with_job(const CommandLine& line) {
+  const bool reads_line = takes_job(line) && planner::is_job_line(line.script);
+  const bool reads_file = takes_job(line) && line.arguments.size() == 1 && planner::is_job_file(line.arguments.front());
+  if (!reads_line && !reads_file) return LineOfJob{line, {}};
+  FSDP_TRY(const planner::Job job,
+           reads_line ? planner::read_job_line(line.script) : planner::read_job(line.arguments.front()));
+  LineOfJob result{line, {}};
+  result.line.script.clear();
+  result.line.arguments = {job.model};
+  std::string meaning = fmt::format("{}: fsdp-plan {}", job.program, job.model);
+  Errors errors;
+  planner::PlanChoices read;
+  for (const planner::JobWord& word : job.words) {
+    const std::string_view flag = planner::place_of(word.choice);
+    if (const Result<void> is_read = render::read_choice(word.choice, std::vector{word.text}, read); !is_read) {
+      append(errors, placed(is_read.error(), word));
+    } else if (is_given(line, word.choice)) {
+      result.notes.push_back(fmt::format("{} counts before {} of {}.", flag, word.text, word.where));
+    } else {
+      result.line.values[static_cast<std::size_t>(Option(word.choice))] = {word.text};
+      meaning += fmt::format(" {} {}", flag, quoted(word.text));
+    }
+  }
+  if (!job.trainer.empty() && !line.has(Option::For) && line.command == Command::Plan) {
+    result.line.values[static_cast<std::size_t>(Option::For)] = {std::string(job.trainer)};
+    meaning += fmt::format(" --for {}", job.trainer);
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  result.notes.insert(result.notes.begin(), std::move(meaning));
+  result.notes.insert(result.notes.end(), job.notes.begin(), job.notes.end());
+  return result;
+}
+
+}  // namespace fsdp::command

@@ -1,0 +1,123 @@
+// Sources: transformers 5.24.0, hf_argparser.py (HfArgumentParser: flags with an optional value, "--no_" before flags
+// that are on, lists, dictionaries as JSON); Python's argparse ("--key=value").
+//
+// Not modeled: options that are shortened to their first letters.
+
+#include "planner/jobs/argument_object.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/base/json_parser.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::string_view kLine = "command";
+
+/// The object that has the last part of a key: "a.b.c" makes "a" and "a.b". Members stay in the order of their places.
+JsonValue& member_of(JsonValue& root, std::string_view key, std::uint32_t offset) {
+  JsonValue* object = &root;
+  while (true) {
+    object->type = JsonType::Object;
+    const std::size_t dot = key.find('.');
+    const std::string name(key.substr(0, dot));
+    const auto found = std::find_if(object->members.begin(), object->members.end(),
+                                    [&](const JsonMember& member) { return member.key == name; });
+    if (found != object->members.end()) {
+      object = &found->value;
+    } else {
+      object->members.push_back({name, offset, {}});
+      object = &object->members.back().value;
+      object->offset = offset;
+    }
+    if (dot == std::string_view::npos) return *object;
+    key.remove_prefix(dot + 1);
+  }
+}
+
+void move_by(JsonValue& value, std::uint32_t offset) {
+  value.offset += offset;
+  for (JsonValue& element : value.elements) move_by(element, offset);
+  for (JsonMember& member : value.members) {
+    member.key_offset += offset;
+    move_by(member.value, offset);
+  }
+}
+
+/// One word after an option. Returns the error of JSON, if it is JSON.
+std::vector<JsonSyntaxError> read_word(const std::string& word, std::uint32_t offset, JsonValue& out) {
+  if (!word.starts_with('{')) {
+    out.type = JsonType::String;
+    out.text = word;
+    out.offset = offset;
+    return {};
+  }
+  std::vector<JsonSyntaxError> errors = parse_json_text(word, out);
+  move_by(out, offset);
+  return errors;
+}
+
+}  // namespace
+
+ArgumentLine::ArgumentLine(std::span<const std::string> words) : words_(words) {
+  for (const std::string& word : words) {
+    if (!text_.empty()) text_ += ' ';
+    begins_.push_back(static_cast<std::uint32_t>(text_.size()));
+    text_ += word;
+  }
+}
+
+std::string ArgumentLine::where(std::size_t word) const {
+  return fmt::format("{}:1:{}", kLine, begins_[word] + 1);
+}
+
+Result<JsonDocument> ArgumentLine::object(std::size_t from, std::size_t to,
+                                          std::string (*key_of)(const std::string&)) const {
+  JsonDocument document{.name = std::string(kLine), .text = text_, .root = {}};
+  document.root.type = JsonType::Object;
+  Errors errors;
+  for (std::size_t w = from; w < to;) {
+    const std::string& word = words_[w];
+    if (!word.starts_with("--") || word.size() == 2) {
+      errors.push_back({where(w), fmt::format("\"{}\" belongs to no option.", word), "Options begin with --."});
+      ++w;
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+    std::replace(name.begin(), name.end(), '-', '_');
+    JsonValue& value = member_of(document.root, key_of(name), begins_[w]);
+    if (value.type != JsonType::Null) {
+      errors.push_back({where(w), fmt::format("--{} is given twice.", name), "Give it once."});
+    }
+    value = {};
+    value.offset = begins_[w];
+    std::vector<std::pair<std::string, std::uint32_t>> given;
+    if (equals != std::string::npos) {
+      given.emplace_back(word.substr(equals + 1), begins_[w] + static_cast<std::uint32_t>(equals + 1));
+    }
+    for (++w; w < to && equals == std::string::npos && !words_[w].starts_with("--"); ++w) {
+      given.emplace_back(words_[w], begins_[w]);
+    }
+    if (given.empty()) {
+      value.type = JsonType::Bool;
+      value.boolean = true;
+    } else if (given.size() == 1) {
+      for (const JsonSyntaxError& wrong : read_word(given[0].first, given[0].second, value)) {
+        errors.push_back({document.position(given[0].second + wrong.offset), wrong.what, wrong.hint});
+      }
+    } else {
+      value.type = JsonType::Array;
+      for (const auto& [text, offset] : given) read_word(text, offset, value.elements.emplace_back());
+    }
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return document;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,54 @@
+#pragma once
+
+// A training run in the words of another program's configuration, as choices of ours.
+//
+// A reader of this folder takes a file, or the line that starts a training script, and says what it makes the trainer
+// do as the texts of our options: "--lora r=16,alpha=32". Whoever plans reads these texts as if a user had typed them.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "planner/space/plan_choices.h"
+
+namespace fsdp::planner {
+
+/// One choice that a configuration makes.
+struct JobWord {
+  PlanChoice choice = PlanChoice::Gpus;
+  std::string text;   ///< As after its option: "r=16,alpha=32".
+  std::string where;  ///< The place that says so, "sft.yaml:12:1: /lora_r"; for a default of the program, its file.
+
+  bool operator==(const JobWord&) const = default;
+};
+
+struct Job {
+  std::string program;  ///< With its release: "TRL 1.16.0".
+  std::string model;    ///< As the configuration names it: on the hub, or a folder.
+  /// The value of --for: the trainer that runs the plan.
+  std::string_view trainer;
+  std::vector<JobWord> words;      ///< At most one for each choice.
+  std::vector<std::string> notes;  ///< Sentences: what a program ignores, what overrides what, what was assumed.
+
+  bool operator==(const Job&) const = default;
+};
+
+/// Whether the file at this path is the configuration of a program that starts training: YAML, by the ending of its
+/// name.
+bool is_job_file(const std::string& path);
+
+/// Whether a command starts a training that `read_job_line` reads: `trl sft`, or TRL's script under `accelerate
+/// launch`.
+bool is_job_line(std::span<const std::string> words);
+
+/// The job of `trl sft --config PATH`. Errors: those of the files; every unknown key, with the nearest one; everything
+/// that cannot be predicted, each with its place and what would work.
+Result<Job> read_job(const std::string& path);
+
+/// The job of a line that starts TRL's script for supervised fine-tuning: "accelerate launch --config_file fsdp.yaml
+/// sft.py --model_name_or_path Qwen/Qwen3-8B", or "trl sft ...". Errors: those of `read_job`; another script.
+Result<Job> read_job_line(std::span<const std::string> words);
+
+}  // namespace fsdp::planner

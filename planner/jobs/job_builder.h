@@ -1,0 +1,38 @@
+#pragma once
+
+// What several programs' configurations have in common: words of a job, and what Hugging Face's names mean.
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "planner/jobs/job.h"
+#include "planner/jobs/job_keys.h"
+
+namespace fsdp::planner {
+
+/// Adds a word.
+inline void say(Job& job, PlanChoice choice, std::string text, std::string where) {
+  job.words.push_back({choice, std::move(text), std::move(where)});
+}
+
+/// TrainingArguments.optim at `key`, or `unset`: the optimizer and its implementation. Errors: an optimizer that is not
+/// predicted, with those that are.
+void say_optimizer(JobKeys& keys, std::string_view key, std::string_view unset, Job& job);
+
+/// accelerate's launch configuration: processes, machines and its `fsdp_config`.
+struct AccelerateJob {
+  enum class Sharding { None, Ddp, Fsdp1, Fsdp2, DeepSpeed };
+  Sharding sharding = Sharding::None;
+  bool checkpoints = false;  ///< fsdp_activation_checkpointing.
+  std::string precision;     ///< mixed_precision: "no", "fp16", "bf16" or "fp8".
+  std::string precision_where;
+};
+
+/// Reads the keys of a launch configuration, and says what it makes of the machines and the plan. `prefix` is nothing.
+AccelerateJob say_accelerate(JobKeys& keys, Job& job);
+
+/// The keys of `accelerate launch --config_file`.
+std::span<const JobKey> accelerate_keys();
+
+}  // namespace fsdp::planner

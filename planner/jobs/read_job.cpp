@@ -1,0 +1,195 @@
+// Sources: trl 1.16.0, cli/commands/training.py, cli/accelerate_config.py and accelerate_configs/*.yaml; accelerate
+// 1.15.0, commands/launch.py (launch_command_parser).
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/base/files.h"
+#include "core/base/nearest.h"
+#include "core/formats/yaml_document.h"
+#include "planner/jobs/argument_object.h"
+#include "planner/jobs/job.h"
+#include "planner/jobs/job_builder.h"
+#include "planner/jobs/trl_job.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::string_view kScript = "sft.py";
+constexpr std::string_view kModule = "trl.scripts.sft";
+
+/// The launch configurations in TRL's package. What they share is `kOfAll`.
+struct ShippedLaunch {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr std::string_view kOfAll = "{mixed_precision: bf16, num_machines: 1, num_processes: 8, ";
+constexpr ShippedLaunch kShipped[] = {
+    {"single_gpu", "distributed_type: 'NO'}"},
+    {"multi_gpu", "distributed_type: MULTI_GPU}"},
+    {"fsdp1",
+     "distributed_type: FSDP, fsdp_config: {fsdp_version: 1, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
+     "fsdp_sharding_strategy: FULL_SHARD, fsdp_forward_prefetch: true, fsdp_cpu_ram_efficient_loading: true}}"},
+    {"fsdp2",
+     "distributed_type: FSDP, fsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
+     "fsdp_reshard_after_forward: true, fsdp_cpu_ram_efficient_loading: true}}"},
+    {"zero1", "distributed_type: DEEPSPEED, deepspeed_config: {zero_stage: 1}}"},
+    {"zero2", "distributed_type: DEEPSPEED, deepspeed_config: {zero_stage: 2}}"},
+    {"zero3", "distributed_type: DEEPSPEED, deepspeed_config: {zero_stage: 3, zero3_init_flag: true}}"},
+};
+
+/// --accelerate_config: a file, or a name in TRL's package.
+Result<JsonDocument> launcher_named(const std::string& name, const std::string& where) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(name, ignored)) return read_yaml_file(name);
+  std::vector<std::string_view> known;
+  for (const ShippedLaunch& each : kShipped) {
+    if (each.name == name) return parse_yaml(fmt::format("{}{}", kOfAll, each.text), "TRL's " + name);
+    known.push_back(each.name);
+  }
+  return failure(where, fmt::format("\"{}\" is neither a file nor a launch configuration of TRL.", name),
+                 suggest_name(name, known));
+}
+
+std::string same_key(const std::string& name) {
+  return name;
+}
+
+/// The key of the launch configuration that an option of `accelerate launch` sets.
+std::string key_of_launch(const std::string& name) {
+  for (const auto& [beginning, object] :
+       {std::pair("fsdp_", "fsdp_config."), std::pair("deepspeed_", "deepspeed_config."),
+        std::pair("zero_", "deepspeed_config."), std::pair("zero3_", "deepspeed_config."),
+        std::pair("offload_", "deepspeed_config."), std::pair("parallelism_config_", "parallelism_config."),
+        std::pair("dynamo_", "dynamo_config.")}) {
+    if (name.starts_with(beginning)) return object + name;
+  }
+  return name;
+}
+
+/// Moves what only says which kind of launch it is: --multi_gpu, --use_fsdp, --use_deepspeed.
+void set_kind(JsonDocument& launch) {
+  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
+      {"multi_gpu", "MULTI_GPU"}, {"use_fsdp", "FSDP"}, {"use_deepspeed", "DEEPSPEED"}};
+  for (JsonMember& member : launch.root.members) {
+    for (const auto& [flag, kind] : kKinds) {
+      if (member.key != flag) continue;
+      member.key = "distributed_type";
+      member.value.type = JsonType::String;
+      member.value.text = kind;
+    }
+  }
+}
+
+/// Takes a member out of an object: its text, and the place.
+std::optional<std::pair<std::string, std::string>> taken(JsonDocument& document, std::string_view key) {
+  auto& members = document.root.members;
+  const auto found = std::find_if(members.begin(), members.end(), [&](const JsonMember& m) { return m.key == key; });
+  if (found == members.end()) return std::nullopt;
+  std::pair result(found->value.text, document.where(found->value.offset));
+  members.erase(found);
+  return result;
+}
+
+/// The files that the lines name.
+Result<Job> with_files(TrlLaunch launch) {
+  if (const auto config = taken(launch.line, "config")) {
+    FSDP_TRY(launch.file, read_yaml_file(config->first));
+  }
+  if (const auto file = taken(launch.launch_line, "config_file")) {
+    FSDP_TRY(launch.launcher, read_yaml_file(file->first));
+  }
+  for (JsonDocument* document : {&launch.line, launch.file ? &*launch.file : nullptr}) {
+    if (document == nullptr || launch.launcher) continue;
+    const auto named = taken(*document, "accelerate_config");
+    if (named) {
+      FSDP_TRY(launch.launcher, launcher_named(named->first, named->second));
+    }
+  }
+  return trl_job(launch);
+}
+
+/// `accelerate launch [options] SCRIPT [arguments]`, or the module that is the same: the places of its options and its
+/// script.
+struct AccelerateLine {
+  std::size_t options = 0;
+  std::size_t script = 0;
+};
+std::optional<AccelerateLine> accelerate_line(std::span<const std::string> words) {
+  std::size_t options = 0;
+  if (words.size() > 2 && words[0] == "accelerate" && words[1] == "launch") options = 2;
+  if (words.size() > 3 && words[1] == "-m" && words[2] == "accelerate.commands.launch") options = 3;
+  for (std::size_t w = options; options > 0 && w < words.size(); ++w) {
+    const bool is_script = std::filesystem::path(words[w]).filename() == kScript || words[w] == kModule;
+    if (is_script) return AccelerateLine{options, w};
+  }
+  return std::nullopt;
+}
+
+bool is_trl_line(std::span<const std::string> words) {
+  return words.size() > 1 && words[0] == "trl" && words[1] == "sft";
+}
+
+Error not_read(std::span<const std::string> words) {
+  return {"--", fmt::format("\"{}\" starts no training that is read without running it.", words.front()),
+          "Read are accelerate launch with TRL's sft.py, and trl sft. fsdp-plan plan -- COMMAND captures any script."};
+}
+
+}  // namespace
+
+bool is_job_line(std::span<const std::string> words) {
+  return is_trl_line(words) || accelerate_line(words).has_value();
+}
+
+bool is_job_file(const std::string& path) {
+  return path.ends_with(".yaml") || path.ends_with(".yml");
+}
+
+Result<Job> read_job(const std::string& path) {
+  TrlLaunch launch;
+  FSDP_TRY(launch.file, read_yaml_file(path));
+  if (launch.file->root.type != JsonType::Object || launch.file->root.find("model_name_or_path") == nullptr) {
+    return failure(path, "It is no configuration of TRL: it has no model_name_or_path.",
+                   "Read are files for trl sft --config, and models.");
+  }
+  launch.line.root.type = JsonType::Object;
+  launch.launch_line.root.type = JsonType::Object;
+  return with_files(std::move(launch));
+}
+
+Result<Job> read_job_line(std::span<const std::string> words) {
+  const ArgumentLine line(words);
+  TrlLaunch launch;
+  if (is_trl_line(words)) {
+    FSDP_TRY(launch.line, line.object(2, words.size(), same_key));
+    // TRL hands to accelerate what its own classes do not have.
+    FSDP_TRY(launch.launch_line, line.object(2, words.size(), key_of_launch));
+    const auto is_of_launch = [](const JsonMember& member) {
+      const auto keys = accelerate_keys();
+      return member.key == "config_file" || member.key == "multi_gpu" || member.key == "use_fsdp" ||
+             std::any_of(keys.begin(), keys.end(), [&](const JobKey& row) { return row.name == member.key; });
+    };
+    std::erase_if(launch.launch_line.root.members, std::not_fn(is_of_launch));
+    std::erase_if(launch.line.root.members, [&](const JsonMember& member) {
+      return launch.launch_line.root.find(member.key) != nullptr || key_of_launch(member.key) != member.key;
+    });
+    set_kind(launch.launch_line);
+    return with_files(std::move(launch));
+  }
+  const std::optional<AccelerateLine> found = accelerate_line(words);
+  if (!found) return tl::unexpected(Errors{not_read(words)});
+  const std::size_t end_of_options = found->script - (words[found->script] == kModule ? 1 : 0);
+  FSDP_TRY(launch.launch_line, line.object(found->options, end_of_options, key_of_launch));
+  FSDP_TRY(launch.line, line.object(found->script + 1, words.size(), same_key));
+  set_kind(launch.launch_line);
+  return with_files(std::move(launch));
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,236 @@
+// What TRL's SFTTrainer makes of its arguments. A line counts before a file, a file before the classes' defaults, and
+// the Trainer's bf16 and fp16 before accelerate's mixed_precision.
+//
+// Rows of a batch are as long as `max_length` cuts the longest; the others end in padding, of which the model makes a
+// mask if the batch has several rows. `packing` fills rows of that length with documents, and the collator joins the
+// rows of a batch to one. The loss never makes all logits.
+//
+// Sources: trl 1.16.0, scripts/sft.py, scripts/utils.py (TrlParser), trainer/sft_trainer.py, base_config.py
+// (__post_init__), trainer/utils.py (get_peft_config, get_quantization_config, pack_dataset); transformers 5.24.0,
+// training_args.py (__post_init__, _process_fsdp_args), trainer.py; peft 0.21.2, utils/constants.py
+// (TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING).
+//
+// Not modeled: labels that are ignored, with which the chunks of the loss are fewer; images.
+
+#include "planner/jobs/trl_job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "planner/jobs/job_builder.h"
+#include "planner/jobs/trl_keys.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+using Sharding = AccelerateJob::Sharding;
+
+constexpr std::string_view kBatch = "per_device_train_batch_size";
+constexpr std::int64_t kBatchUnset = 8;
+constexpr std::int64_t kLengthUnset = 1024;
+
+class TrlReader {
+ public:
+  TrlReader(JobKeys& keys, const AccelerateJob& accelerate, Job& job)
+      : keys_(keys), accelerate_(accelerate), job_(job) {}
+
+  void read() {
+    const std::optional<std::string> model = keys_.word("model_name_or_path");
+    if (!model) keys_.refuse("model_name_or_path", "The model is not named.", "Write model_name_or_path.");
+    job_.model = model.value_or("");
+    say_precision();
+    say_adapters();
+    say_batch();
+    say_optimizer(keys_, "optim", "adamw_torch_fused", job_);
+    say_rest();
+    say_checkpoints();
+  }
+
+ private:
+  void add(PlanChoice choice, std::string text, std::string_view key) {
+    say(job_, choice, std::move(text), keys_.where(key));
+  }
+
+  bool is_fsdp() const { return accelerate_.sharding == Sharding::Fsdp1 || accelerate_.sharding == Sharding::Fsdp2; }
+
+  /// The weights' dtype and the Trainer's mixed precision.
+  void say_precision() {
+    const bool fp16 = keys_.flag("fp16").value_or(false);
+    const bool bf16 = keys_.flag("bf16").value_or(!fp16);
+    const std::string mixed = fp16 ? "fp16" : bf16 ? "bf16" : accelerate_.precision;
+    if ((fp16 || bf16) && accelerate_.precision != mixed && !accelerate_.precision.empty()) {
+      job_.notes.push_back(fmt::format("{} of the Trainer counts before mixed_precision: {} of the launch.", mixed,
+                                       accelerate_.precision));
+    }
+    const std::string dtype = keys_.word("dtype").value_or("float32");
+    if (mixed == "no") {
+      if (dtype == "bfloat16") return add(PlanChoice::Precision, "bf16", "dtype");
+      if (dtype == "float32") return add(PlanChoice::Precision, "fp32", "dtype");
+      return keys_.refuse("dtype", fmt::format("Weights in {} without mixed precision are not predicted.", dtype));
+    }
+    if (mixed != "bf16") return keys_.refuse("fp16", fmt::format("Training in {} is not predicted.", mixed));
+    if (dtype == "auto" || dtype == "float16") {
+      return keys_.refuse("dtype", fmt::format("A model that is loaded in \"{}\" is not predicted.", dtype),
+                          "Write bfloat16 or float32.");
+    }
+    if (!is_fsdp() && accelerate_.sharding != Sharding::DeepSpeed) {
+      if (dtype != "float32" && !has_adapters()) {
+        return keys_.refuse("dtype", "Weights in bfloat16 under autocast, without FSDP, are not predicted.");
+      }
+      return add(PlanChoice::Precision, "autocast", "bf16");
+    }
+    add(PlanChoice::Precision, "mixed", "bf16");
+    // accelerate's bf16 is the dtype of parameters, reductions and buffers.
+    if (is_fsdp()) add(PlanChoice::ReduceDtype, "bfloat16", "bf16");
+  }
+
+  bool has_adapters() { return keys_.flag("use_peft").value_or(false); }
+
+  void say_adapters() {
+    const bool is_in_four_bits = keys_.flag("load_in_4bit").value_or(false);
+    if (!has_adapters()) {
+      if (is_in_four_bits)
+        keys_.refuse("load_in_4bit", "A base in four bits has no adapters to train.", "Add use_peft: true.");
+      return;
+    }
+    std::vector<std::string> targets = keys_.words("lora_target_modules");
+    if (targets.empty()) {
+      targets = {"q_proj", "v_proj"};
+      job_.notes.emplace_back("Adapters are on q_proj and v_proj, PEFT's default for most decoders.");
+    }
+    std::string text = fmt::format("r={},alpha={:g},dropout={:g},targets={}", keys_.integer("lora_r").value_or(16),
+                                   keys_.number("lora_alpha").value_or(32), keys_.number("lora_dropout").value_or(0.05),
+                                   fmt::join(targets, "+"));
+    const std::vector<std::string> whole = keys_.words("lora_modules_to_save");
+    if (!whole.empty()) text += fmt::format(",modules_to_save={}", fmt::join(whole, "+"));
+    add(PlanChoice::Lora, std::move(text), "use_peft");
+    if (accelerate_.sharding == Sharding::Fsdp2) {
+      // accelerate makes the head of a model with adapters a unit of its own, which no forward enters.
+      keys_.refuse("use_peft",
+                   "Under FSDP2 TRL's loss gathers the frozen head by itself (DTensor.full_tensor), which is not "
+                   "predicted.");
+    }
+    if (is_in_four_bits) {
+      say_quantized_base();
+    } else if (keys_.word("dtype").value_or("float32") == "float32") {
+      keys_.refuse("dtype", "The frozen base is loaded in float32, which is not predicted and needs twice the memory.",
+                   "Write dtype: bfloat16.");
+    }
+  }
+
+  void say_quantized_base() {
+    std::string text = keys_.word("bnb_4bit_quant_type").value_or("nf4");
+    if (keys_.flag("use_bnb_nested_quant").value_or(false)) text += ",double";
+    const std::string storage = keys_.word("bnb_4bit_quant_storage").value_or("uint8");
+    if (storage == "uint8") text += ",uint8";
+    if (storage != "uint8" && storage != "bfloat16") {
+      keys_.refuse("bnb_4bit_quant_storage", fmt::format("A base that is stored as {} is not predicted.", storage),
+                   "Write bfloat16, which FSDP shards.");
+    }
+    add(PlanChoice::Quantize, std::move(text), "load_in_4bit");
+  }
+
+  void say_batch() {
+    const std::int64_t batch = keys_.integer(kBatch).value_or(kBatchUnset);
+    const std::int64_t length = keys_.integer("max_length").value_or(kLengthUnset);
+    const bool packs = keys_.flag("packing").value_or(false);
+    const std::string attention = keys_.word("attn_implementation").value_or("sdpa");
+    if (packs && keys_.word("packing_strategy").value_or("bfd") == "wrapped") {
+      keys_.refuse("packing_strategy", "Rows that are cut anywhere and attend to each other are not predicted.",
+                   "Write bfd.");
+    }
+    if (keys_.flag("padding_free").value_or(false) && !packs) {
+      keys_.refuse("padding_free", "A batch that is joined to one row of any length is not predicted.",
+                   "Write packing: true.");
+    }
+    if (packs) {
+      add(PlanChoice::Packing, std::to_string(batch * length), "packing");
+      if (attention != "flash_attention_2") {
+        keys_.refuse("packing",
+                     fmt::format("With attn_implementation: {} packed documents attend to each other.", attention),
+                     "Write attn_implementation: flash_attention_2.");
+      }
+    } else {
+      add(PlanChoice::Batch, std::to_string(batch), kBatch);
+      add(PlanChoice::Sequence, std::to_string(length), "max_length");
+      if (batch > 1) add(PlanChoice::PaddingMask, "yes", kBatch);
+      if (attention != "sdpa") {
+        keys_.refuse("attn_implementation", fmt::format("{} is predicted with packing alone.", attention),
+                     "Write sdpa, the default.");
+      }
+      job_.notes.push_back(fmt::format("The longest sample of each batch has {} tokens, max_length.", length));
+    }
+    const std::int64_t steps = keys_.integer("gradient_accumulation_steps").value_or(1);
+    add(PlanChoice::Accumulate, std::to_string(steps), "gradient_accumulation_steps");
+    const std::string_view each = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch";
+    if (steps > 1) add(PlanChoice::GradientSync, keys_.flag(each).value_or(false) ? "every" : "last", each);
+  }
+
+  void say_rest() {
+    const std::string loss = keys_.word("loss_type").value_or("nll");
+    if (loss != "nll" && loss != "chunked_nll") {
+      keys_.refuse("loss_type", fmt::format("The loss \"{}\" is not predicted.", loss), "Write nll.");
+    }
+    add(PlanChoice::LossName, "chunked_nll", "loss_type");
+    const double norm = keys_.number("max_grad_norm").value_or(1);
+    add(PlanChoice::Clip, norm > 0 ? fmt::format("{:g}", norm) : "none", "max_grad_norm");
+    if (const auto file = keys_.word("deepspeed")) add(PlanChoice::DeepSpeedFile, *file, "deepspeed");
+    const bool is_partial =
+        keys_.flag("assistant_only_loss").value_or(false) || keys_.flag("completion_only_loss").value_or(false);
+    if (is_partial) job_.notes.emplace_back("Labels that the loss ignores are counted as if it did not.");
+    if (keys_.word("eval_strategy").value_or("no") != "no") {
+      job_.notes.push_back(fmt::format("Evaluation is beside the step; --phases --eval-batch {} predicts it.",
+                                       keys_.integer("per_device_eval_batch_size").value_or(kBatchUnset)));
+    }
+  }
+
+  void say_checkpoints() {
+    const std::string_view key = "gradient_checkpointing";
+    const bool is_on = keys_.flag(key).value_or(true);
+    if (is_on && accelerate_.checkpoints) {
+      keys_.refuse(key,
+                   "The Trainer refuses fsdp_activation_checkpointing beside gradient_checkpointing, TRL's default.",
+                   "Write gradient_checkpointing: false, or fsdp_activation_checkpointing: false.");
+    }
+    if (!is_on && accelerate_.checkpoints) {
+      keys_.refuse(key, "Units that accelerate checkpoints keep keys and values, and are not predicted.",
+                   "Write gradient_checkpointing: true, and fsdp_activation_checkpointing: false.");
+    }
+    add(PlanChoice::Checkpoint, is_on ? "full" : "none", key);
+    const std::string_view offload = "gradient_checkpointing_kwargs.offload";
+    if (is_on && keys_.flag(offload).value_or(false)) add(PlanChoice::CheckpointOffload, "yes", offload);
+  }
+
+  JobKeys& keys_;
+  const AccelerateJob& accelerate_;
+  Job& job_;
+};
+
+}  // namespace
+
+Result<Job> trl_job(const TrlLaunch& launch) {
+  constexpr std::string_view kInstead =
+      "A rehearsal runs it: fsdp-plan rehearse -- and the line that starts the training.";
+  Errors errors;
+  Job job{.program = "TRL 1.16.0", .model = {}, .trainer = {}, .words = {}, .notes = {}};
+  std::vector<JobLayer> launch_layers = {{&launch.launch_line, accelerate_keys()}};
+  if (launch.launcher) launch_layers.push_back({&*launch.launcher, accelerate_keys()});
+  JobKeys launch_keys(std::move(launch_layers), std::string(kInstead), errors);
+  AccelerateJob accelerate = say_accelerate(launch_keys, job);
+  if (!launch_keys.has("mixed_precision")) accelerate.precision.clear();
+  if (accelerate.sharding == Sharding::Fsdp1 || accelerate.sharding == Sharding::Fsdp2) job.trainer = "accelerate";
+  std::vector<JobLayer> layers = {{&launch.line, trl_sft_keys()}};
+  if (launch.file) layers.push_back({&*launch.file, trl_sft_keys()});
+  JobKeys keys(std::move(layers), std::string(kInstead), errors);
+  TrlReader(keys, accelerate, job).read();
+  for (const JobKeys* read : {&launch_keys, &keys}) {
+    job.notes.insert(job.notes.end(), read->notes().begin(), read->notes().end());
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return job;
+}
+
+}  // namespace fsdp::planner

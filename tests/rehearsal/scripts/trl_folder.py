@@ -1,0 +1,26 @@
+"""Fills folders of configurations with random weights and a tokenizer, and makes a data set of long texts. trl_folder.py FOLDER..."""
+
+import json
+import pathlib
+import sys
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+torch.manual_seed(0)
+for name in sys.argv[1:]:
+    config = AutoConfig.from_pretrained(name)
+    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(name)
+    words = {"<pad>": 0, "<s>": 1, "</s>": 2} | {f"w{number}": number for number in range(3, config.vocab_size)}
+    split = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    split.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=split, pad_token="<pad>", bos_token="<s>", eos_token="</s>").save_pretrained(name)
+
+# Every second text is short, so that batches of several rows end in padding.
+data = pathlib.Path("texts")
+data.mkdir()
+with (data / "train.jsonl").open("w") as file:
+    for row in range(256):
+        count = 1200 if row % 2 == 0 else 200
+        file.write(json.dumps({"text": " ".join(f"w{number}" for number in torch.randint(3, 60, (count,)).tolist())}) + "\n")

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""A line that starts TRL's fine-tuning, read without running it, held to its rehearsal: collectives are equal, and so is memory.
+
+    trl_job_test.py STUB PROGRAM [unittest options]
+
+Needs trl, peft and accelerate beside PyTorch; exits with 77 without them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers_plans import TransformersPlans
+
+SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
+FSDP = {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_machines": 1,
+        "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_reshard_after_forward": True,
+                        "fsdp_cpu_ram_efficient_loading": False, "fsdp_state_dict_type": "SHARDED_STATE_DICT"}}
+
+
+def launcher(gpus: int, precision: str = "bf16", **fsdp: Any) -> dict[str, Any]:
+    changed = {f"fsdp_{key}": value for key, value in fsdp.items()}
+    return {**FSDP, "num_processes": gpus, "num_machines": max(1, gpus // 8), "mixed_precision": precision,
+            "fsdp_config": {**FSDP["fsdp_config"], **changed}}
+
+
+@dataclass
+class Job:
+    name: str
+    model: str
+    gpus: int
+    launch: dict[str, Any]
+    arguments: list[str] = field(default_factory=list)
+    # What the Trainer logs beside the step is up to half a MiB, much of these small models.
+    bounds: tuple[float, float, float] = (0.001, 0.005, 0.03)
+
+
+JOBS = [
+    Job("as it comes", "llama", 4, launcher(4), ["--per_device_train_batch_size", "1"]),
+    Job("padding", "qwen3", 2, launcher(2), ["--per_device_train_batch_size", "2", "--max_length", "512"]),
+    Job("kept after forward", "qwen3", 8, launcher(8, reshard_after_forward=False),
+        ["--per_device_train_batch_size", "1", "--gradient_checkpointing", "false", "--gradient_accumulation_steps", "2"]),
+    Job("adapters", "llama", 2, {"distributed_type": "MULTI_GPU", "mixed_precision": "bf16", "num_processes": 2},
+        ["--per_device_train_batch_size", "1", "--use_peft", "--dtype", "bfloat16", "--lora_r", "8", "--lora_dropout", "0",
+         "--lora_target_modules", "q_proj", "v_proj"]),
+    Job("all in bf16", "llama", 4, launcher(4, "no"), ["--per_device_train_batch_size", "1", "--bf16", "false", "--dtype", "bfloat16"]),
+    Job("offload", "qwen2", 16, launcher(16, offload_params=True), ["--per_device_train_batch_size", "1", "--optim", "adamw_torch"]),
+]  # fmt: skip
+
+
+class JobsOfTrl(TransformersPlans):
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        models = sorted({job.model for job in JOBS})
+        done = subprocess.run([sys.executable, str(SCRIPTS / "trl_folder.py"), *models], cwd=cls.folder, capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+
+    def check(self, job: Job) -> None:
+        script = importlib.util.find_spec("trl.scripts.sft")
+        assert script is not None and script.origin is not None
+        # JSON is YAML.
+        (self.folder / "launch.yaml").write_text(json.dumps(job.launch), encoding="utf-8")
+        words = [*LAUNCH, "--config_file", "launch.yaml", script.origin, "--model_name_or_path", job.model, "--dataset_name", "texts",
+                 "--output_dir", "out", "--max_steps", "3", "--report_to", "none", "--save_strategy", "no", *job.arguments]  # fmt: skip
+        self.run_program("plan", "--gpu", "H100 SXM", "--torch", "2.11", "--force", "--quiet", "-o", "plan.json", "--", *words)
+        predicted = json.loads(self.run_program("simulate", "plan.json", "--rank", "0", "--json"))
+        gpus = ("--gpus", str(min(job.gpus, 8)), "--nodes", str(max(1, job.gpus // 8)), "--gpu", "H100 SXM")
+        measured = json.loads(self.run_program("rehearse", *gpus, "--json", "--", *words))
+        measured["memory"]["phases"].pop("initialization", None)  # The script loads weights and data there.
+        self.compare(job, measured, predicted)
+
+
+for each in JOBS:
+    setattr(JobsOfTrl, "test_" + each.name.replace(" ", "_"), lambda self, job=each: self.check(job))
+
+
+class KeysAreThoseOfTheLibraries(unittest.TestCase):
+    """Our tables have every key of the real classes, and no other."""
+
+    @staticmethod
+    def table(name: str) -> dict[str, str]:
+        """The rows of a table by key: what they say after it."""
+        text = (ROOT / "planner/jobs" / name).read_text(encoding="utf-8")
+        return dict(re.findall(r'^ +\{"([a-z_0-9.]+)"(.*?)\},$', text, re.MULTILINE | re.DOTALL))
+
+    def test_trl(self) -> None:
+        import dataclasses
+
+        from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig
+
+        classes = (ScriptArguments, ModelConfig, SFTConfig, DatasetMixtureConfig)
+        real = {f.name: f.default for each in classes for f in dataclasses.fields(each)}
+        ours = self.table("trl_keys.cpp")
+        # The parser's own, and the command's.
+        beside = {"env", "accelerate_config"}
+        self.assertEqual(sorted(key for key in ours if "." not in key), sorted({*real, *beside}))
+        for key, row in ours.items():
+            usual = re.search(r'Usual,\s*"([^"]*)"', row)
+            default = real.get(key)
+            if usual and key in real and default not in (None, False, "", [], {}):
+                self.assertEqual(usual[1], f"{default:g}" if isinstance(default, float) else str(default), key)
+
+    def test_accelerate(self) -> None:
+        import dataclasses
+
+        from accelerate.commands.config.config_args import ClusterConfig
+        from accelerate.commands.launch import launch_command_parser
+
+        ours = self.table("accelerate_job.cpp")
+        # Those of TPU pods that nothing else reads.
+        pods = {"command_file", "commands", "tpu_vm"}
+        real = {f.name for f in dataclasses.fields(ClusterConfig)} - pods
+        self.assertEqual(sorted(key for key in ours if "." not in key), sorted(real))
+        options = {action.dest for action in launch_command_parser()._actions}
+        fsdp = {key.removeprefix("fsdp_config.") for key in ours if key.startswith("fsdp_config.")}
+        self.assertLessEqual({name for name in options if name.startswith("fsdp_")}, fsdp)
+
+
+class YamlIsThatOfPython(unittest.TestCase):
+    def test_words(self) -> None:
+        import yaml
+
+        folder = ROOT / "tests/golden/yaml"
+        read = yaml.safe_load((folder / "words.yaml").read_text(encoding="utf-8"))
+        self.assertEqual(read, json.loads((folder / "words.json").read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    JobsOfTrl.program = str(pathlib.Path(sys.argv[2]).resolve())
+    if any(importlib.util.find_spec(name) is None for name in ("trl", "peft", "accelerate", "yaml")):
+        print("trl, peft or accelerate is not installed.")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
