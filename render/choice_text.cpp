@@ -110,11 +110,8 @@ constexpr OtherName kOtherOptimizers[] = {
     {"adamw_torch_fused", "Write --optimizer adamw --optimizer-impl fused."},
     {"adamw_fused", "Write --optimizer adamw --optimizer-impl fused."},
 };
-constexpr std::string_view kNoFlex =
-    "FlexAttention is code that torch.compile writes, which is not predicted. flash_attn and varlen keep as little.";
-constexpr OtherName kOtherPackedAttentions[] = {{"flex", kNoFlex},
-                                                {"flex_attention", kNoFlex},
-                                                {"block_causal", kNoFlex},
+constexpr OtherName kOtherPackedAttentions[] = {{"flex_attention", "Write flex."},
+                                                {"block_causal", "Write flex."},
                                                 {"flash_attention_2", "Write flash_attn."},
                                                 {"fa2", "Write flash_attn."},
                                                 {"eager", "Write sdpa, which takes a mask, too."}};

@@ -114,6 +114,12 @@ Errors unsaid_of_kept_ops(const Plan& plan, const Model& model) {
                                   name_of(kind)),
                       R"(Write ["attention", "linear"], or plan with --activation-checkpointing full or none.)"});
   }
+  if (plan.packing && plan.packing->attention == PackedAttention::Flex && is_kept(plan.checkpointing, OpKind::Attention)) {
+    errors.push_back({fmt::format("{}/selective_keep", kPlace),
+                      "The output of FlexAttention is kept, which a policy sees only if the script compiles it with "
+                      "wrap_inductor_compiled_regions.",
+                      "Plan with --activation-checkpointing full or none, or export it to torchtitan, which does."});
+  }
   if (!is_kept(plan.checkpointing, OpKind::Linear)) return errors;
   const std::optional<std::int64_t> last = last_product(blocks);
   for (const Block* block : blocks) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "planner/request/packing_choice.h"
 #include "render/choice_words.h"
 #include "text/figures.h"
 
@@ -143,12 +144,8 @@ text::Entry next_of(const planner::FitTable& table, const std::string& model) {
     const auto tokens = std::find_if(row->sequence.begin(), row->sequence.end(), fits);
     const bool is_batch = batch != row->micro_batch.end();
     const auto mode = is_batch ? batch - row->micro_batch.begin() : tokens - row->sequence.begin();
-    if (choices.packing) {
-      if (!is_batch) choices.packing = tokens->size;
-    } else {
-      choices.batch = is_batch ? batch->size : table.micro_batch;
-      if (!is_batch) choices.sequence = tokens->size;
-    }
+    if (!planner::is_packed_to_one_row(choices)) choices.batch = is_batch ? batch->size : table.micro_batch;
+    if (!is_batch) (choices.packing ? choices.packing : choices.sequence) = tokens->size;
     choices.checkpoint = table.modes[static_cast<std::size_t>(mode)].checkpoint;
     return {.label = "plan", .lines = {fmt::format("fsdp-plan {} {}", model, flags_of(choices))}};
   }

@@ -77,6 +77,12 @@ std::vector<std::string> loss_lines(const Loss& given) {
           fmt::format("        num_chunks={},", num_chunks(given)), fmt::format("        loss_fn={},", inner), "    )"};
 }
 
+/// The class of torchtitan's that checkpoints all blocks as the plan does.
+std::string_view policy_of(const Checkpointing& checkpointing) {
+  const bool is_selective = !checkpointing.entries.empty() && checkpointing.entries.front().mode == CheckpointMode::Selective;
+  return is_selective ? "SelectiveAC" : "FullAC";
+}
+
 }  // namespace
 
 std::string torchtitan_registry(const TrainerConfig& config) {
@@ -97,7 +103,8 @@ std::string torchtitan_registry(const TrainerConfig& config) {
        fmt::format("from torchtitan.components.loss import {}CrossEntropyLoss",
                    loss.calls_head ? fmt::format("{}, ", loss.torchtitan) : std::string()),
        "from torchtitan.config import ParallelismConfig"});
-  if (checkpoints) add({"from torchtitan.distributed.activation_checkpoint import FullAC"});
+  const std::string_view policy = policy_of(plan.checkpointing);
+  if (checkpoints) add({fmt::format("from torchtitan.distributed.activation_checkpoint import {}", policy)});
   add({"from torchtitan.models.common.config_utils import decoder_vocab_size",
        fmt::format("from torchtitan.models.{} import model_registry", named.name),
        fmt::format("from torchtitan.models.{}.config_registry import {}", named.name, named.config), "",
@@ -106,13 +113,15 @@ std::string torchtitan_registry(const TrainerConfig& config) {
        "        \"Write one for it: fsdp-plan export --to torchtitan --trainer-version\"", "    )", "", "",
        "def planned():", fmt::format("    config = {}()", named.config),
        fmt::format("    config.hf_assets_path = {}", text::quoted_text("./assets/hf/" + config.model.name)),
-       "    # This way to attend runs without torch.compile.",
-       fmt::format("    config.model_spec = model_registry(\"{}\", attn_backend=\"varlen\")", named.flavor)});
+       plan.packing ? "    # FlexAttention, which torch.compile compiles, and nothing else."
+                    : "    # This way to attend runs without torch.compile.",
+       fmt::format("    config.model_spec = model_registry(\"{}\", attn_backend=\"{}\")", named.flavor,
+                   plan.packing ? "flex" : "varlen")});
   add(loss_lines(plan.runtime.implementations.loss));
   add(training_lines(config));
   add(optimizer_of(plan.optimizer));
   add(parallelism_of(plan));
-  add({fmt::format("    config.activation_checkpoint = {}", checkpoints ? "FullAC.Config()" : "None"),
+  add({fmt::format("    config.activation_checkpoint = {}", checkpoints ? fmt::format("{}.Config()", policy) : "None"),
        "    config.compile.enable = False", "    return config"});
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }

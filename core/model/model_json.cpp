@@ -72,6 +72,8 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("interleaved", attributes.interleaved, usual.interleaved);
   member("by_halves", attributes.by_halves, usual.by_halves);
   member("as_complex", attributes.as_complex, usual.as_complex);
+  member("from_cache", attributes.from_cache, usual.from_cache);
+  member("in_float", attributes.in_float, usual.in_float);
   member("wide", attributes.wide, usual.wide);
   member("unit_offset", attributes.unit_offset, usual.unit_offset);
   member("wide_weight", attributes.wide_weight, usual.wide_weight);

@@ -8,7 +8,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kScalings = {"none", "llama3", "linear", "yarn"};
 constexpr std::array<std::string_view, 7> kFills = {"value",       "positions",     "causal_mask", "relative_buckets",
                                                     "window_mask", "document_mask", "rows"};
-constexpr std::array<std::string_view, 4> kPacked = {"none", "flash_attn", "varlen", "sdpa"};
+constexpr std::array<std::string_view, 5> kPacked = {"none", "flash_attn", "varlen", "sdpa", "flex"};
 
 template <class E, std::size_t N>
 std::optional<E> parse(const std::array<std::string_view, N>& names, std::string_view text) {

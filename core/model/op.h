@@ -67,7 +67,7 @@ enum class OpKind : std::uint8_t {
   Select,      ///< Attributes `dim`, `start`: one index, the dimension disappears.
   Expand,      ///< The output shape is given.
   Split,       ///< Attribute `dim`: equal parts, one per output (chunk, unbind of a fused projection). Views. With a
-               ///< `length`: two parts, the first of that length.
+               ///< `length`: the first part of that length, and equal ones.
   Contiguous,  ///< A copy in the order of the logical shape.
   Cat,         ///< Attribute `dim`.
   Stack,       ///< Attribute `dim`: the new dimension.
@@ -172,6 +172,7 @@ enum class PackedAttention : std::uint8_t {
   FlashAttn,  ///< flash_attn.flash_attn_varlen_func: transformers' "flash_attention_2".
   Varlen,     ///< torch.nn.attention.varlen.varlen_attn.
   Sdpa,       ///< scaled_dot_product_attention with a mask of the row's square, which transformers makes.
+  Flex,       ///< torch.nn.attention.flex_attention, compiled, with a block mask.
 };
 
 /// The names of these in specs and expanded models.
@@ -200,6 +201,8 @@ struct OpAttributes {
   bool interleaved = false;        ///< Rotary turns neighbors, not halves (GLM).
   bool by_halves = false;          ///< Rotary and its table: gpt-oss, DeepSeek-V3.
   bool as_complex = false;         ///< Rotary and its table: complex numbers in fp32, whatever the runtime has.
+  bool from_cache = false;         ///< RotaryTable: rows of the module's buffer `cache` by position (torchtitan 0.3).
+  bool in_float = false;           ///< Rotary: heads are cast to fp32, turned, and cast back (torchtitan 0.3).
   bool wide = false;               ///< RotaryTable: in fp32, so that heads are turned in fp32 (OLMo). Router.
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
   bool wide_weight = false;        ///< RMSNorm multiplies by the weight in fp32, and casts last (OLMo 2).

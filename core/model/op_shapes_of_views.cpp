@@ -76,13 +76,17 @@ Rule split(const OpAttributes& attributes, const OpShapes& s) {
   const auto dim = dimension(attributes.dim, y.size());
   if (!dim) return no_dimension(attributes.dim, y);
   if (attributes.length > 0) {
-    if (s.num_outputs != 2 || attributes.length >= y[*dim]) {
+    const std::int64_t others = s.num_outputs - 1;
+    const std::int64_t left = y[*dim] - attributes.length;
+    if (others < 1 || left < 1 || left % others != 0) {
       return wrong("Dimension {} of {} does not split at {}.", attributes.dim, to_string(y), attributes.length);
     }
     Shape rest = y;
     y[*dim] = attributes.length;
-    rest[*dim] -= attributes.length;
-    return std::vector{y, rest};
+    rest[*dim] = left / others;
+    std::vector<Shape> parts(static_cast<std::size_t>(s.num_outputs), rest);
+    parts.front() = y;
+    return parts;
   }
   if (s.num_outputs < 1 || y[*dim] % s.num_outputs != 0) {
     return wrong("Dimension {} of {} does not split into {}.", attributes.dim, to_string(y), s.num_outputs);

@@ -127,6 +127,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   if (use.loss.chunks > 0) writer.member("loss_chunks", use.loss.chunks);
   writer.member("repeat_kv", use.repeat_kv);
   writer.member("upcast_logits", use.upcast_logits);
+  writer.member("titan_attention", use.titan_attention);
   writer.member("keep_logits", use.keep_logits);
   writer.member("float_logits", use.float_logits);
   writer.member("loss_after_root", use.loss_after_root);

@@ -36,14 +36,15 @@ void lora_fields(Fields& fields, LoraOptions& lora) {
 
 constexpr std::string_view kPackedSentences[] = {"flash_attn.flash_attn_varlen_func (flash_attention_2).",
                                                  "torch.nn.attention.varlen.varlen_attn.",
-                                                 "scaled_dot_product_attention with a mask of the row's square."};
+                                                 "scaled_dot_product_attention with a mask of the row's square.",
+                                                 "torch.nn.attention.flex_attention, compiled; takes several rows."};
 
 void packing_fields(Fields& fields, Packing& packing) {
   fields.optional_as(
       "document_length",
-      {"Tokens of a document: their mean, the mean and its standard deviation, or lengths that the row has.",
-       R"(["900", "900:300", "9x900,92"])"},
-      R"("type": "string", "pattern": "^[0-9:x,]+$", "default": "512")",
+      {"Tokens of a document: their mean, the mean and its standard deviation, lengths that the row has, or row for one.",
+       R"(["900", "900:300", "9x900,92", "row"])"},
+      R"("type": "string", "pattern": "^([0-9:x,]+|row)$", "default": "512")",
       [&](const JsonValue& value, JsonErrors& errors) {
         if (!read_json(value, packing.lengths, errors)) return false;
         const Result<void> checked = check_lengths(packing.lengths, {});

@@ -339,6 +339,9 @@ void implementation_fields(Fields& fields, Implementations& use, std::vector<std
   fields.optional("loss_chunks", "Parts of the tokens, in turn; 0: the library's number.", use.loss.chunks, kCounts);
   fields.optional("repeat_kv", "K and V are copied to all query heads before attention.", use.repeat_kv);
   fields.optional("upcast_logits", "The loss works on logits.float().", use.upcast_logits);
+  fields.optional("titan_attention",
+                  "One product makes q, k and v, and each attention has a rotary table (true in the flavor torchtitan-0.3).",
+                  use.titan_attention);
   fields.optional("keep_logits", "The logits stay referenced until after the backward.", use.keep_logits);
   fields.optional(
       "float_logits",

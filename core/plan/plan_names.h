@@ -123,6 +123,7 @@ inline constexpr EnumName<PackedAttention> kPackedAttentions[] = {
     {PackedAttention::FlashAttn, "flash_attn"},
     {PackedAttention::Varlen, "varlen"},
     {PackedAttention::Sdpa, "sdpa"},
+    {PackedAttention::Flex, "flex"},
 };
 inline constexpr EnumTable<PackedAttention> kPackedAttentionTable{"attention of packed rows", kPackedAttentions};
 

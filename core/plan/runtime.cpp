@@ -10,6 +10,7 @@ namespace {
 struct Flavor {
   std::string_view name;
   Implementations implementations;
+  FlavorHabits habits = {};
 };
 
 constexpr Flavor kFlavors[] = {
@@ -23,6 +24,15 @@ constexpr Flavor kFlavors[] = {
       .rotary = RotaryImplementation::Complex,
       .loss_after_root = true,
       .use_cache = false}},
+    // torchtitan 0.3.0: models/common/attention.py (FusedQKVLinear), models/common/rope.py, distributed/fsdp.py and
+    // distributed/activation_checkpoint.py.
+    {"torchtitan-0.3",
+     {.rms_norm = RmsNormImplementation::Fused,
+      .rotary = RotaryImplementation::Complex,
+      .titan_attention = true,
+      .loss_after_root = true,
+      .use_cache = false},
+     {.early_stop = false, .cast_forward_inputs = false}},
 };
 
 }  // namespace
@@ -31,6 +41,17 @@ std::vector<std::string_view> flavors() {
   std::vector<std::string_view> names;
   for (const Flavor& flavor : kFlavors) names.push_back(flavor.name);
   return names;
+}
+
+FlavorHabits habits_of_flavor(std::string_view flavor) {
+  for (const Flavor& known : kFlavors) {
+    if (known.name == flavor) return known.habits;
+  }
+  return {};
+}
+
+bool is_of_torchtitan(std::string_view flavor) {
+  return flavor.starts_with("torchtitan");
 }
 
 Result<Runtime> runtime_of_flavor(const std::string& flavor) {

@@ -62,6 +62,9 @@ struct Implementations {
   RotaryImplementation rotary = RotaryImplementation::Halves;
   AttentionBackend attention = AttentionBackend::Automatic;
   Loss loss;
+  /// Queries, keys and values are one product with one weight, cut apart into three copies, and each attention has a
+  /// rotary table of its own, of which it picks the rows of its positions (torchtitan 0.3).
+  bool titan_attention = false;
   bool repeat_kv = false;     ///< K and V are copied to all query heads before attention (transformers < 5, or a mask).
   bool upcast_logits = true;  ///< The loss works on logits.float() (ForCausalLMLoss, torchtitan).
   bool keep_logits = false;   ///< The logits stay referenced until after the backward (`outputs` of a model).
@@ -170,8 +173,20 @@ struct Runtime {
   bool operator==(const Runtime&) const = default;
 };
 
-/// The names of all flavors: "transformers", "transformers-repeat-kv", "torchtitan".
+/// The names of all flavors: "transformers", "transformers-repeat-kv", "torchtitan", "torchtitan-0.3".
 std::vector<std::string_view> flavors();
+
+/// What a flavor's training loop does with a plan, beside its model code.
+struct FlavorHabits {
+  bool early_stop = true;           ///< `Checkpointing::early_stop`.
+  bool cast_forward_inputs = true;  ///< `MixedPrecision::cast_forward_inputs`.
+
+  bool operator==(const FlavorHabits&) const = default;
+};
+FlavorHabits habits_of_flavor(std::string_view flavor);
+
+/// Whether this is a flavor of torchtitan.
+bool is_of_torchtitan(std::string_view flavor);
 
 /// The runtime of a flavor. Error: the known names.
 Result<Runtime> runtime_of_flavor(const std::string& flavor);

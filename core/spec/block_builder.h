@@ -136,6 +136,10 @@ class BlockBuilder {
   std::vector<std::int64_t> masked_documents() const {
     return packed_ == PackedAttention::Sdpa ? documents_ : std::vector<std::int64_t>{};
   }
+  /// From here on, attention of Llama and Qwen3 is that of torchtitan 0.3: one product for q, k and v, and a rotary table
+  /// in each.
+  void attend_as_titan(bool does) { attends_as_titan_ = does; }
+  bool attends_as_titan() const { return attends_as_titan_; }
   /// From here on, packs the weights of linear layers in four bits, except for the head's. `base` is the dtype of the
   /// weights before. REQUIRES: the quantization outlives the builder.
   void quantize(const Quantization& quantization, Dtype base);
@@ -239,6 +243,7 @@ class BlockBuilder {
     bool by_halves = false;
     bool complex = false;
     bool elementwise = false;
+    bool from_cache = false;
   };
   CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies,
                       TableOptions options);
@@ -257,6 +262,7 @@ class BlockBuilder {
     bool interleaved = false;
     bool by_halves = false;
     bool complex = false;
+    bool in_float = false;
   };
   QueryKey rotary(BlockValue query, BlockValue key, CosSin table, RotaryOptions options);
   QueryKey rotary(BlockValue query, BlockValue key, CosSin table) { return rotary(query, key, table, {}); }
@@ -286,6 +292,8 @@ class BlockBuilder {
   std::vector<BlockValue> split(BlockValue x, int parts, std::int64_t dim);
   /// Two parts: `length` along `dim`, and the rest.
   std::array<BlockValue, 2> split_at(BlockValue x, std::int64_t length, std::int64_t dim);
+  /// Three parts: `length` along `dim`, and two halves of the rest.
+  std::array<BlockValue, 3> split_three(BlockValue x, std::int64_t length, std::int64_t dim);
   BlockValue contiguous(BlockValue x);
   BlockValue cat(const std::vector<BlockValue>& parts, std::int64_t dim);
   BlockValue stack(const std::vector<BlockValue>& parts, std::int64_t dim);
@@ -375,6 +383,7 @@ class BlockBuilder {
   bool pads_rows_ = false;
   const LoraOptions* lora_ = nullptr;
   PackedAttention packed_ = PackedAttention::None;
+  bool attends_as_titan_ = false;
   std::vector<std::int64_t> documents_;
   std::string block_name_;
   std::vector<bool> found_targets_;

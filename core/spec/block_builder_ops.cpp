@@ -188,6 +188,7 @@ BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::in
                                         .rotary = frequencies,
                                         .by_halves = options.by_halves,
                                         .as_complex = options.complex,
+                                        .from_cache = options.from_cache,
                                         .wide = options.wide,
                                         .written_out = options.elementwise},
                          .names = {"cos", "sin"}});
@@ -203,7 +204,8 @@ BlockBuilder::QueryKey BlockBuilder::rotary(BlockValue query, BlockValue key, Co
                                           .partial_rotary = options.partial,
                                           .interleaved = options.interleaved,
                                           .by_halves = options.by_halves,
-                                          .as_complex = options.complex},
+                                          .as_complex = options.complex,
+                                          .in_float = options.in_float},
                            .names = {"query", "key"}});
   return {rotated[0], rotated[1]};
 }
@@ -236,6 +238,9 @@ std::vector<BlockValue> BlockBuilder::documents_for(const AttentionOptions& opti
   if (packed_ == PackedAttention::None || !options.causal || options.bias.id >= 0) return {};
   if (options.softcap > 0 || options.sinks >= 0) return {};
   if (size(query, 1) != size(key, 1) || size(query, 3) != size(value, 3)) return {};
+  if (packed_ == PackedAttention::Flex) {
+    return options.window == 0 ? std::vector{input(kBlockMask)} : std::vector<BlockValue>{};
+  }
   if (packed_ != PackedAttention::Sdpa) return {input(kBoundariesOfQueries), input(kBoundariesOfKeys)};
   const auto mask = optional_input(kDocumentMask);
   return mask && options.window == 0 ? std::vector{*mask} : std::vector<BlockValue>{};
@@ -315,6 +320,11 @@ std::array<BlockValue, 2> BlockBuilder::split_at(BlockValue x, std::int64_t leng
   const OpAttributes attributes = {.dim = dim, .length = length};
   const auto parts = op({.kind = OpKind::Split, .inputs = {x}, .attributes = attributes, .num_outputs = 2});
   return {parts[0], parts[1]};
+}
+std::array<BlockValue, 3> BlockBuilder::split_three(BlockValue x, std::int64_t length, std::int64_t dim) {
+  const OpAttributes attributes = {.dim = dim, .length = length};
+  const auto parts = op({.kind = OpKind::Split, .inputs = {x}, .attributes = attributes, .num_outputs = 3});
+  return {parts[0], parts[1], parts[2]};
 }
 BlockValue BlockBuilder::contiguous(BlockValue x) {
   return unary(OpKind::Contiguous, x);

@@ -119,9 +119,21 @@ void padding_mask(BlockBuilder& b, std::int64_t rows, std::int64_t seq) {
 
 namespace {
 
+// Each attention of torchtitan 0.3 has a table of its own.
+void pass_positions(BlockBuilder& b) {
+  if (!b.is_packed()) {
+    return b.fail("torchtitan 0.3 has positions for each row of documents.", "Write --packing, too, or --flavor torchtitan.");
+  }
+  const BlockValue positions = b.input(kPositionIds);
+  const Shape shape = {b.size(positions, 0), b.size(positions, 1)};
+  b.output("cos", b.reshape(positions, shape));
+  b.output("sin", b.reshape(positions, shape));
+}
+
 // Hugging Face makes the position ids in the forward pass, [1, seq] for all samples.
 void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue hidden = b.input("hidden");
+  if (b.attends_as_titan()) return pass_positions(b);
   const std::int64_t head_dim = options.integer("head_dim");
   b.buffer("inv_freq", {head_dim / 2}, Dtype::Float32, false);
   const auto given = b.optional_input("position_ids");

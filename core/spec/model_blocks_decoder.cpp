@@ -89,8 +89,52 @@ Heads fused_projection(BlockBuilder& b, const BlockOptions& options, BlockValue 
   return {part(0, heads), part(heads, kv_heads), part(heads + kv_heads, kv_heads)};
 }
 
+/// torchtitan 0.3.0, FusedQKVLinear: groups of query heads with their key and value, cut apart and copied.
+Heads titan_projection(BlockBuilder& b, const BlockOptions& options, BlockValue x, std::int64_t heads,
+                       std::int64_t kv_heads, std::int64_t head_dim, const NormOptions& norm) {
+  b.declare("qkv_linear", "FusedQKVLinear");
+  b.declare("o_proj", "Linear");
+  const std::int64_t group = heads / kv_heads;
+  Heads made;
+  {
+    const auto scope = b.enter("qkv_linear", "FusedQKVLinear");
+    const BlockValue all = b.linear("wqkv", x, (heads + 2 * kv_heads) * head_dim, {});
+    const BlockValue qkv = b.local("qkv", b.reshape(all, {b.size(x, 0), b.size(x, 1), kv_heads, group + 2, head_dim}));
+    const auto parts = b.split_three(qkv, group, 3);
+    const auto apart = [&](int i, std::int64_t number) {
+      return b.reshape(b.contiguous(parts[i]), {b.size(x, 0), b.size(x, 1), number, head_dim});
+    };
+    made = {apart(0, heads), apart(1, kv_heads), apart(2, kv_heads)};
+  }
+  made.value = b.local("value_states", made.value);
+  if (options.flag("qk_norm")) {
+    made.query = b.local("query_states", b.rms_norm("q_norm", made.query, norm));
+    made.key = b.local("key_states", b.rms_norm("k_norm", made.key, norm));
+  }
+  return made;
+}
+
+/// torchtitan's RoPE of a layer: complex numbers for Llama 3, cos and sin in fp32 for Qwen3.
+BlockBuilder::QueryKey titan_rotary(BlockBuilder& b, const Heads& heads, bool complex) {
+  const auto scope = b.enter("rope", complex ? "ComplexRoPE" : "CosSinRoPE");
+  const BlockValue positions = b.input(kPositionIds);
+  const std::int64_t head_dim = b.size(heads.query, -1);
+  b.buffer("cache", {b.size(positions, 1), complex ? head_dim : 2 * head_dim}, Dtype::Float32, false);
+  const auto table = b.rotary_table(positions, head_dim, {}, {.wide = true, .complex = complex, .from_cache = true});
+  return b.rotary(heads.query, heads.key, table, {.complex = complex, .in_float = !complex});
+}
+
+/// torchtitan 0.3.0 has these models alone.
+void refuse_beyond_titan(BlockBuilder& b, const BlockOptions& options) {
+  const std::string family = family_of(options);
+  const bool is_known = family == "Llama" || family == "Qwen3";
+  if (is_known && !options.has("kv_lora_rank") && !options.flag("qkv_bias") && options.integer("sliding_window") == 0 && options.flag("rope", true)) return;
+  b.fail(fmt::format("torchtitan 0.3 has no attention of {}.", family), "Write --flavor torchtitan or transformers.");
+}
+
 Heads projections(BlockBuilder& b, const BlockOptions& options, BlockValue x, std::int64_t heads, std::int64_t kv_heads,
                   std::int64_t head_dim, const NormOptions& norm) {
+  if (b.attends_as_titan()) return titan_projection(b, options, x, heads, kv_heads, head_dim, norm);
   if (options.flag("fused_qkv")) return fused_projection(b, options, x, heads, kv_heads, head_dim);
   const LinearOptions qkv = {.bias = options.flag("qkv_bias")};
   const bool over_all = options.flag("qk_norm_of_all_heads");
@@ -128,6 +172,7 @@ static BlockValue mask_of(BlockBuilder& b, const BlockOptions& options) {
 }
 
 BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
+  if (b.attends_as_titan()) refuse_beyond_titan(b, options);
   if (options.has("kv_lora_rank")) return latent_attention(b, options, x);
   const std::string family = family_of(options);
   const std::int64_t hidden = b.size(x, -1);
@@ -149,7 +194,11 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
   const int sinks = options.flag("sinks") ? b.parameter_of("", "sinks", {heads}) : -1;
   const auto [q, k, v] = projections(b, options, x, heads, kv_heads, head_dim, decoder_norm(b, options, norm_class));
   BlockBuilder::QueryKey rotated{q, k};
-  if (options.flag("rope", true)) {
+  if (b.attends_as_titan()) {
+    rotated = titan_rotary(b, {q, k, v}, family == "Llama");
+    b.local("query_states", rotated.query);
+    b.local("key_states", rotated.key);
+  } else if (options.flag("rope", true)) {
     const bool is_local = options.flag("local_rope");
     rotated = b.rotary(q, k, {b.input(is_local ? "cos_local" : "cos"), b.input(is_local ? "sin_local" : "sin")},
                        {.partial = options.flag("partial_rotary"),

@@ -183,6 +183,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   }
   BlockBuilder builder(entry.kind == nullptr ? "ops" : std::string(entry.kind->name), class_name, available_to(module));
   builder.pad_rows(workload_.padding_mask);
+  builder.attend_as_titan(workload_.titan_attention);
   // The number of a repetition is no part of a target.
   if (workload_.lora) builder.adapt(*workload_.lora, module.repeated ? module.name + "0" : module.name);
   if (row_) builder.pack(row_->attention, row_->documents);
@@ -504,6 +505,15 @@ void Builder::set_trainable(const Recipe& recipe) {
   if (workload_.quantization) append(errors_, check_quantized(model_));
 }
 
+/// A model without the attention that torchtitan 0.3 has is not of it.
+Errors check_titan(const Model& model) {
+  for (const Block& block : model.blocks) {
+    if (std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.attributes.from_cache; })) return {};
+  }
+  return {{"--flavor", fmt::format("torchtitan 0.3 has no model like {}.", model.name),
+           "Its models that are predicted are those of Llama 3 and Qwen3, without experts. Write --flavor transformers."}};
+}
+
 void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   const auto loss = values_.find(spec_.loss);
   if (loss == values_.end()) {
@@ -522,6 +532,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   check_unread();
   if (workload_.lora) append(errors_, adapters_.check(*workload_.lora, spec_));
   if (row_) append(errors_, check_packed(*row_, model_));
+  if (workload_.titan_attention) append(errors_, check_titan(model_));
   if (!errors_.empty()) return;
   append(errors_, tree_.tie(spec_.tied));
   append(errors_, tree_.finish(spec_.registration));

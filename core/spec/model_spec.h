@@ -207,6 +207,7 @@ struct Workload {
   std::vector<std::string> frozen = {};     ///< Patterns; freezes all matches, whatever else applies.
   std::optional<LoraOptions> lora = {};  ///< Adapters on linear layers; everything else is frozen before the patterns.
   std::optional<Packing> packing = {};   ///< A micro-batch is one row of several documents.
+  bool titan_attention = false;          ///< `Implementations::titan_attention`.
   bool padding_mask = false;             ///< `Implementations::padding_mask`, if the model's blocks can make one.
   std::optional<Quantization> quantization = {};  ///< The frozen base is stored so. REQUIRES: adapters.
   bool loss_after_root = false;  ///< `Implementations::loss_after_root`, if the last entry is the loss alone, and

@@ -30,7 +30,8 @@ std::string why_not_packed(const PackedRow& row, const Op& op, const Block& bloc
   const Shape& query = block.values[op.inputs[0]].shape;
   const Shape& value = block.values[op.inputs[2]].shape;
   if (query.back() != value.back()) return "has values of another width than queries, which is not predicted packed";
-  const bool has_window = row.attention == PackedAttention::Sdpa && attributes.window > 0;
+  const bool takes_windows = row.attention != PackedAttention::Sdpa && row.attention != PackedAttention::Flex;
+  const bool has_window = !takes_windows && attributes.window > 0;
   if (has_window) return "has a sliding window, whose mask of documents is not predicted";
   return "has a mask or positions of its own";
 }
@@ -45,8 +46,9 @@ void add_packed_inputs(const PackedRow& row, Model& model, std::map<std::string,
     model.values.push_back({.name = std::string(name), .shape = std::move(shape), .dtype = dtype});
   };
   const std::int64_t tokens = std::accumulate(row.documents.begin(), row.documents.end(), std::int64_t{0});
-  add(kPositionIds, {1, tokens}, Dtype::Int64);
+  add(kPositionIds, {row.rows, tokens}, Dtype::Int64);
   if (row.attention == PackedAttention::Sdpa) return;
+  if (row.attention == PackedAttention::Flex) return add(kBlockMask, {elements_of_block_mask(row.rows, tokens)}, Dtype::Int32);
   const Shape boundaries = {static_cast<std::int64_t>(row.documents.size()) + 1};
   add(kBoundariesOfQueries, boundaries, Dtype::Int32);
   add(kBoundariesOfKeys, boundaries, Dtype::Int32);
@@ -56,13 +58,14 @@ Result<PackedRow> packed_row(const Packing& packing, const DimensionValues& dime
   if (!dimensions.has("seq") || !dimensions.has("batch")) {
     return failure(std::string(kPackingPlace), fmt::format("{} has no rows of tokens.", spec.name), "Leave it out.");
   }
-  if (const std::int64_t batch = dimension_size(dimensions, "batch"); batch != 1) {
+  const std::int64_t batch = dimension_size(dimensions, "batch");
+  if (batch != 1 && is_packed_to_one_row(packing)) {
     return failure(std::string(kPackingPlace),
                    fmt::format("A packed row is a micro-batch of one, and batch is {}.", batch),
                    "Write a longer row, or more micro-batches.");
   }
   FSDP_TRY(auto documents, documents_of_row(dimension_size(dimensions, "seq"), packing.lengths, "--document-length"));
-  return PackedRow{packing.attention, std::move(documents)};
+  return PackedRow{packing.attention, std::move(documents), batch};
 }
 
 Errors check_packed(const PackedRow& row, const Model& model) {
@@ -76,7 +79,7 @@ Errors check_packed(const PackedRow& row, const Model& model) {
       const std::string& module = block.modules[static_cast<std::size_t>(op.module)].class_name;
       return {{std::string(kPackingPlace),
                fmt::format("Attention of {} {}.", module.empty() ? model.name : module, why),
-               row.attention == PackedAttention::Sdpa ? "Write --packed-attention flash_attn, or leave it out."
+               row.attention == PackedAttention::Sdpa || row.attention == PackedAttention::Flex ? "Write --packed-attention flash_attn, or leave it out."
                                                       : "Leave it out: rows of this model are not packed."}};
     }
   }

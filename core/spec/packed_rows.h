@@ -20,6 +20,7 @@ namespace fsdp {
 struct PackedRow {
   PackedAttention attention = PackedAttention::None;
   std::vector<std::int64_t> documents;  ///< Their lengths, in order.
+  std::int64_t rows = 1;                ///< Rows of a micro-batch, whose documents are alike.
 };
 
 /// The row that is a micro-batch. Error: the model has no rows of tokens, the micro-batch is not one, or a document is

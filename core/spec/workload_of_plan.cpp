@@ -21,6 +21,7 @@ bool makes_padding_mask(const ModelSpec& spec) {
 
 void apply_implementations(const Implementations& use, Workload& workload) {
   workload.padding_mask = use.padding_mask;
+  workload.titan_attention = use.titan_attention;
   workload.loss_after_root = use.loss_after_root;
   workload.float_logits = use.float_logits;
   workload.loss_takes_head = loss_row(use.loss).takes_head;

@@ -10,6 +10,7 @@
 #include "core/frameworks/check_plan.h"
 #include "core/library/model_library.h"
 #include "core/spec/model_spec.h"
+#include "planner/request/packing_choice.h"
 #include "planner/search/objective.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
@@ -117,10 +118,8 @@ Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std:
   for (const Dimension& size : sizes) {
     inputs.choices = with_change(std::move(inputs.choices), planner::size_choice(size.name, size.value));
   }
-  if (inputs.choices.packing) {  // It has both sizes.
-    inputs.choices.batch.reset();
-    inputs.choices.sequence.reset();
-  }
+  if (inputs.choices.packing) inputs.choices.sequence.reset();
+  if (planner::is_packed_to_one_row(inputs.choices)) inputs.choices.batch.reset();
   Errors errors = check(file.plan, planned.model);
   for (Error& error : errors) error.where = path + (error.where.empty() ? "" : ": " + error.where);
   if (!errors.empty()) return tl::unexpected(std::move(errors));

@@ -110,6 +110,10 @@ std::string packing_note(const Plan& plan, const simulator::Predictor& predictor
         text::grouped(tokens), format_bytes(mask), format_bytes(in_layer), place_of(PlanChoice::PackedAttentionName));
   }
   const double share = 1 - 1 / static_cast<double>(documents->size());
+  if (plan.packing->attention == PackedAttention::Flex) {
+    return fmt::format("A row has {} documents. Each of them padded to the row, {:.0f} % of a step's tokens would be padding.",
+                       documents->size(), 100 * share);
+  }
   return fmt::format(
       "A row has {} documents. Each of them padded to the row, {:.0f} % of a step's tokens would be padding. The "
       "documents of other rows add {} each to the backward of attention if there are more.",

@@ -29,6 +29,12 @@ Result<std::string> lengths_of_file(const std::string& path, std::int64_t tokens
   return text_of_lengths(std::move(lengths));
 }
 
+/// What keeps documents apart: that of the library whose code runs, if nothing is chosen.
+PackedAttention attention_of(const PlanChoices& choices) {
+  const bool is_torchtitan = choices.flavor && is_of_torchtitan(*choices.flavor);
+  return choices.packed_attention.value_or(is_torchtitan ? PackedAttention::Flex : Packing{}.attention);
+}
+
 /// The packing that the choices ask for; nullopt if they ask for none.
 std::optional<Packing> packing_of(const PlanChoices& choices, Errors& errors) {
   const auto fail = [&](PlanChoice choice, std::string what, std::string hint) {
@@ -40,16 +46,15 @@ std::optional<Packing> packing_of(const PlanChoices& choices, Errors& errors) {
     }
     return std::nullopt;
   }
-  if (choices.batch && *choices.batch != 1) {
+  Packing packing;
+  packing.attention = attention_of(choices);
+  if (choices.batch && *choices.batch != 1 && is_packed_to_one_row(packing)) {
     fail(PlanChoice::Batch, fmt::format("A packed row is a micro-batch of one, and not of {}.", *choices.batch),
-         "Leave it out, and write a longer row.");
+         "Leave it out, and write a longer row, or write --packed-attention flex.");
   }
   if (choices.sequence && *choices.sequence != *choices.packing) {
     fail(PlanChoice::Sequence, fmt::format("The packed row has {} tokens.", *choices.packing), "Leave it out.");
   }
-  Packing packing;
-  const bool is_torchtitan = choices.flavor == "torchtitan";
-  packing.attention = choices.packed_attention.value_or(is_torchtitan ? PackedAttention::Varlen : packing.attention);
   if (!choices.document_length) return packing;
   const std::string& text = *choices.document_length;
   const std::string_view where = place_of(PlanChoice::DocumentLength);
@@ -67,10 +72,14 @@ std::optional<Packing> packing_of(const PlanChoices& choices, Errors& errors) {
 
 }  // namespace
 
+bool is_packed_to_one_row(const PlanChoices& choices) {
+  return choices.packing && is_packed_to_one_row(Packing{.attention = attention_of(choices)});
+}
+
 void pack(const PlanChoices& choices, Workload& workload, Errors& errors) {
   workload.packing = packing_of(choices, errors);
   if (!choices.packing) return;
-  workload.dimensions.push_back({kBatchDimension, 1});
+  if (is_packed_to_one_row(choices)) workload.dimensions.push_back({kBatchDimension, 1});
   workload.dimensions.push_back({kSequenceDimension, static_cast<double>(*choices.packing)});
 }
 

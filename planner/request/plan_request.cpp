@@ -93,7 +93,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   space.backward_prefetch = choices.backward_prefetch;
   space.global_batch = choices.global_batch;
   if (space.global_batch) {
-    space.micro_batch = choices.packing ? std::optional<std::int64_t>(1) : choices.batch;
+    space.micro_batch = is_packed_to_one_row(choices) ? std::optional<std::int64_t>(1) : choices.batch;
     space.accumulation = choices.accumulation;
   } else if (choices.accumulation) {
     space.base.accumulation = *choices.accumulation;
@@ -311,7 +311,7 @@ constexpr auto names_batch = [](const auto& dimensions) {
 };
 
 bool gives_micro_batch(const PlanChoices& choices) {
-  return choices.batch || choices.packing || names_batch(choices.dimensions);
+  return choices.batch || is_packed_to_one_row(choices) || names_batch(choices.dimensions);
 }
 
 std::string spec_batch_of(const ModelSpec& spec) {
@@ -339,7 +339,7 @@ std::optional<std::int64_t> usual_samples(const ModelSpec& spec, Workload worklo
 
 /// The micro-batch that the choices fix. nullopt if it is free, or no whole number, which another error reports.
 std::optional<std::int64_t> chosen_micro_batch(const PlanChoices& choices) {
-  if (choices.packing) return 1;
+  if (is_packed_to_one_row(choices)) return 1;
   if (choices.batch) return choices.batch;
   const Dimension* batch = find_dimension(choices.dimensions, kBatchDimension);
   constexpr double kMost = 1e9;
@@ -508,7 +508,7 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
   workload.lora = choices.lora;
   workload.quantization = choices.quantization;
   pack(choices, workload, errors);
-  if (choices.batch && !choices.global_batch && !choices.packing) {
+  if (choices.batch && !choices.global_batch && !is_packed_to_one_row(choices)) {
     workload.dimensions.push_back({"batch", static_cast<double>(*choices.batch)});
   }
   const auto& tokens = choices.packing ? std::nullopt : choices.sequence;
@@ -545,6 +545,9 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
     if (of_flavor) {
       plan.runtime.flavor = of_flavor->flavor;
       plan.runtime.implementations = of_flavor->implementations;
+      const FlavorHabits habits = habits_of_flavor(*choices.flavor);
+      plan.checkpointing.early_stop = habits.early_stop;
+      plan.mixed_precision.cast_forward_inputs = habits.cast_forward_inputs;
     }
     if (!of_flavor) fail(errors, PlanChoice::Flavor, of_flavor.error()[0].what, of_flavor.error()[0].hint);
   }

@@ -436,7 +436,7 @@ void checkpoint_as_transformers(Plan& plan, const Model& model) {
 }
 
 std::optional<Error> other_code(const Plan& plan, const Model&) {
-  if (plan.runtime.flavor != "torchtitan") return std::nullopt;
+  if (!is_of_torchtitan(plan.runtime.flavor)) return std::nullopt;
   return Error{"/runtime/flavor", "The plan is for torchtitan's model code.", "Plan with --flavor transformers."};
 }
 

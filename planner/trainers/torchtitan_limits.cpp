@@ -4,13 +4,14 @@
 // always clips them (train.py).
 //
 // 0.3.0 recomputes blocks to their end, casts no inputs, and computes q, k and v in one product. Its selective
-// checkpointing counts products, so it keeps others than a plan's (activation_checkpoint.py).
+// checkpointing counts products (activation_checkpoint.py), so it keeps what a plan of the flavor torchtitan-0.3 keeps, and
+// other results than one of the flavor torchtitan, which is the code of 0.2.2.
 //
 // A model is torchtitan's if its name and its number of parameters are those of one of the flavors. We exclude flavors
 // with tied embeddings, which its units would separate, and mixtures of experts, whose code differs.
 //
-// Not modeled: none of this was run; we treat attention over packed documents, the only kind in 0.3.0 ("varlen"), as
-// flash attention.
+// Not modeled: of a plan without packed rows we treat attention over documents ("varlen"), the only kind of 0.3.0 that is
+// not compiled, as flash attention.
 
 #include <fmt/core.h>
 
@@ -69,7 +70,7 @@ std::optional<Error> no_flavor(const Plan&, const Model& model) {
 }
 
 std::optional<Error> other_titan_code(const Plan& plan, const Model&) {
-  if (plan.runtime.flavor == "torchtitan") return std::nullopt;
+  if (is_of_torchtitan(plan.runtime.flavor)) return std::nullopt;
   return Error{"/runtime/flavor", fmt::format("The plan is for the model code of {}.", plan.runtime.flavor),
                "Plan with --flavor torchtitan."};
 }
@@ -138,14 +139,24 @@ void checkpoint_as_titan(Plan& plan, const Model& model) {
   checkpoint(plan, model, {plan.checkpointing.entries.front().mode, {}});
 }
 
+/// Whether the plan's blocks keep what 0.3's policy keeps.
+bool selects_as_registry(const Plan& plan) {
+  const Checkpointing& given = plan.checkpointing;
+  const Checkpointing usual;
+  const auto is_selective = [](const auto& entry) { return entry.mode == CheckpointMode::Selective; };
+  return plan.runtime.implementations.titan_attention && given.selective_keep == usual.selective_keep &&
+         given.every_second_linear && std::all_of(given.entries.begin(), given.entries.end(), is_selective);
+}
+
 std::optional<Error> other_registry_checkpointing(const Plan& plan, const Model& model) {
   const Checkpointing& given = plan.checkpointing;
   if (given.entries.empty()) return std::nullopt;
   const auto is_full = [](const auto& entry) { return entry.mode == CheckpointMode::Full; };
-  if (!std::all_of(given.entries.begin(), given.entries.end(), is_full)) {
+  if (!std::all_of(given.entries.begin(), given.entries.end(), is_full) && !selects_as_registry(plan)) {
     return Error{"/activation_checkpointing",
                  "torchtitan makes q, k and v in one product, and keeps others when it checkpoints selectively.",
-                 "Plan with --activation-checkpointing full or none, or write --trainer-version 0.2.2."};
+                 "Plan with --activation-checkpointing full or none, with --flavor torchtitan-0.3 selective, too, or write "
+                 "--trainer-version 0.2.2."};
   }
   if (given.early_stop) {
     return Error{"/activation_checkpointing/early_stop", "torchtitan recomputes blocks to their end.",
@@ -155,8 +166,9 @@ std::optional<Error> other_registry_checkpointing(const Plan& plan, const Model&
 }
 
 void checkpoint_as_registry(Plan& plan, const Model& model) {
+  const bool selects = selects_as_registry(plan);
   plan.checkpointing.early_stop = false;
-  checkpoint_all(plan, model);
+  checkpoint(plan, model, {selects ? CheckpointMode::Selective : CheckpointMode::Full, {}});
 }
 
 std::optional<Error> cast_by_registry(const Plan& plan, const Model&) {
@@ -189,6 +201,14 @@ std::optional<Error> other_titan_loss(const Plan& plan, const Model&) {
                "Plan with --loss pytorch."};
 }
 
+/// The TOML of 0.2.2.
+std::optional<Error> newer_than_toml(const Plan& plan, const Model&) {
+  if (!plan.packing && !plan.runtime.implementations.titan_attention) return std::nullopt;
+  return Error{plan.packing ? "/model/packing" : "/runtime/flavor",
+               "The plan is for the attention of torchtitan 0.3, which keeps documents apart.",
+               "Plan with --flavor torchtitan and without --packing, or write --trainer-version 0.3.0."};
+}
+
 std::optional<Error> chunked_in_toml(const Plan& plan, const Model&) {
   const LossRow& row = loss_row(plan.runtime.implementations.loss);
   if (!row.calls_head) return std::nullopt;
@@ -205,11 +225,9 @@ void compute_loss_of_titan(Plan& plan, const Model&) {
 }
 
 std::optional<Error> titan_packing(const Plan& plan, const Model&) {
-  if (!plan.packing) return std::nullopt;
-  return Error{"/model/packing",
-               "torchtitan's block_causal keeps documents apart by FlexAttention, code of torch.compile, which is not "
-               "predicted.",
-               "Plan without --packing, or export it to fsdp2."};
+  if (!plan.packing || plan.packing->attention == PackedAttention::Flex) return std::nullopt;
+  return Error{"/model/packing/attention", "torchtitan keeps documents apart by FlexAttention.",
+               "Plan with --packed-attention flex, or export it to fsdp2."};
 }
 
 std::optional<Error> titan_frozen(const Plan& plan, const Model&) {
@@ -264,6 +282,7 @@ std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release) {
   if (!release.has_registry) {
     limits.push_back(limit_of_cast_inputs());
     limits.push_back({chunked_in_toml, nullptr});
+    limits.push_back({newer_than_toml, nullptr});
     return limits;
   }
   std::erase_if(limits, [](const Limit& limit) { return limit.find == other_titan_checkpointing; });

@@ -13,7 +13,7 @@ DEFAULT_ATTRIBUTES: dict[str, Any] = {
     "probability": 0.0, "packed": "none", "documents": (), "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 1.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_positions": 8192, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True,
     "attention_factor": 1.0, "eps": 0.0, "momentum": 0.1, "partial_rotary": False, "interleaved": False, "by_halves": False,
-    "as_complex": False, "wide": False,
+    "as_complex": False, "from_cache": False, "in_float": False, "wide": False,
     "unit_offset": False, "wide_weight": False, "as_trained": False, "approximate": False, "written_out": False, "transposed_weight": False,
     "shift": False, "padding_idx": -1, "reflect": False, "keep_dim": False, "dim": -1, "other_dim": -1, "start": 0,
     "length": 0, "kernel": 1, "stride": 1, "padding": 0, "dilation": 1, "groups": 1, "num_experts": 0,

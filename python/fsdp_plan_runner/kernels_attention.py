@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from fsdp_plan_runner.constants import rotary_frequencies
 from fsdp_plan_runner.expanded_model import Op
+from fsdp_plan_runner.flex import flex_attention_over
 from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
 
 
@@ -23,10 +24,29 @@ def _inverse_frequencies(op: Op, context: KernelContext) -> torch.Tensor:
     return context.buffer(name) if name in context.buffers else rotary_frequencies(op.attributes).to(context.device)
 
 
+def _rows_of_cache(op: Op, context: KernelContext, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """torchtitan 0.3.0 models/common/rope.py, _maybe_check_max_pos and _reshape_for_broadcast. Tables are [batch or 1, seq, width]."""
+    cache = context.buffer(f"{op.module}.cache")
+    torch._assert_async(torch.all(positions <= cache.shape[0] - 1))
+    if op.attributes["as_complex"]:
+        cache = torch.view_as_complex(cache.view(cache.shape[0], -1, 2))
+    if positions.shape[0] == 1:
+        rows = cache[positions.squeeze(0)][None]
+    else:
+        wide = cache[None].expand(positions.shape[0], -1, -1)
+        rows = torch.gather(wide, 1, positions[..., None].expand(*positions.shape, cache.shape[-1]))
+    if op.attributes["as_complex"]:
+        return rows, rows
+    half = rows.shape[-1] // 2
+    return rows[..., :half], rows[..., half:]
+
+
 @kernel("rotary_table")
 @torch.no_grad()
 def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     positions = inputs[0]
+    if op.attributes["from_cache"]:
+        return _rows_of_cache(op, context, positions)
     if op.attributes["by_halves"]:
         angles = positions[..., None].float() * _inverse_frequencies(op, context).float()
         factor = op.attributes["attention_factor"]
@@ -80,6 +100,11 @@ def _rotate_by_halves(op: Op, x: torch.Tensor, cos: torch.Tensor, sin: torch.Ten
 @kernel("rotary")
 def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     q, k, cos, sin = inputs
+    if op.attributes["in_float"]:
+        wide = [x.float() for x in (q, k)]
+        cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
+        turned = [(x * cos) + (_rotate_half(x) * sin) for x in wide]
+        return turned[0].type_as(q), turned[1].type_as(k)
     if cos.is_complex():
         return _rotate_complex(q, k, cos.unsqueeze(2))
     # Whether heads come first determines the memory order of gradients.
@@ -198,6 +223,9 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
         y = _WITH_BOUNDARIES[op.attributes["packed"]](op, *flat, inputs[3:], max(op.attributes["documents"]))
         return y.view(1, *y.shape).reshape(context.shapes[op.outputs[0]])
     q, k, v = (x.transpose(1, 2) for x in inputs[:3])
+    if op.attributes["packed"] == "flex":
+        y = flex_attention_over(inputs[3], q, k, v, op.attributes["score_scale"] or None)
+        return y.transpose(1, 2).contiguous().reshape(context.shapes[op.outputs[0]])
     mask = inputs[3] if len(inputs) > 3 else None
     use = context.implementations
     is_window = mask is not None and mask.dtype == torch.bool and not op.attributes["documents"]

@@ -151,7 +151,8 @@ def expand(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
 def split(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     length, dim = op.attributes["length"], op.attributes["dim"]
     if length:
-        return inputs[0].split([length, inputs[0].shape[dim] - length], dim=dim)
+        others = len(op.outputs) - 1
+        return inputs[0].split([length, *[(inputs[0].shape[dim] - length) // others] * others], dim=dim)
     return inputs[0].chunk(len(op.outputs), dim=dim)
 
 

@@ -8,6 +8,8 @@ import importlib.util
 import sys
 from typing import Any
 
+import torch
+
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
 from fsdp_plan_runner.optimizers import OPTIMIZERS, missing_package_of
@@ -74,6 +76,8 @@ def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
 
 
 def _packing(model: ExpandedModel) -> list[str]:
+    if any(op.attributes["packed"] == "flex" for op in model.ops) and not torch.cuda.is_available():
+        return ["plan/model/packing/attention: FlexAttention has no backward on the CPU. Write \"sdpa\", or run on a GPU."]
     needs_flash_attn = any(op.attributes["packed"] == "flash_attn" for op in model.ops)
     if not needs_flash_attn or importlib.util.find_spec("flash_attn") is not None:
         return []

@@ -127,6 +127,7 @@ class Implementations:
     float_logits: bool = False  # The expanded model already contains both of these:
     loss_after_root: bool = False  # a cast, and "after_root".
     use_cache: bool = True
+    titan_attention: bool = False  # The expanded model has it.
     padding_mask: bool = False  # So does this: a value of the model.
     prefer_cudnn_attention: bool = False
     cudnn_allow_tf32: bool = True

@@ -13,6 +13,7 @@ import torch
 
 from fsdp_plan_runner.constants import document_positions, document_starts, rotary_frequencies
 from fsdp_plan_runner.expanded_model import ExpandedModel, Op, Tensor
+from fsdp_plan_runner.flex import block_mask_numbers
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -137,9 +138,13 @@ def _packed_values(model: ExpandedModel, tensor: int) -> torch.Tensor | None:
     """Positions or boundaries of a packed row; None for other inputs."""
     documents = next((op.attributes["documents"] for op in model.ops if op.attributes["documents"]), None)
     name = model.tensors[tensor].name
-    if documents is None or name not in ("position_ids", "cu_seq_lens_q", "cu_seq_lens_k"):
+    if documents is None or name not in ("position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "block_mask"):
         return None
-    return document_positions(documents) if name == "position_ids" else document_starts(documents)
+    shape = model.tensors[tensor].shape
+    if name == "block_mask":
+        rows = next(op for op in model.ops if op.attributes["documents"]).inputs[0]
+        return block_mask_numbers(documents, model.tensors[rows].shape[0])
+    return document_positions(documents).repeat(shape[0], 1) if name == "position_ids" else document_starts(documents)
 
 
 def input_values(model: ExpandedModel, tensor: int, dtype: torch.dtype, seed: int, stream: int) -> torch.Tensor:

@@ -16,7 +16,13 @@
 // mha_varlen_fwd and mha_varlen_bwd) and torch.nn.attention.varlen (torch 2.11) take the boundaries of documents;
 // scaled_dot_product_attention takes a mask of booleans as of a window. Only the first two compute fewer scores.
 //
-// Not modeled: workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's addition counts), work that a
+// torch.nn.attention.flex_attention (torch 2.11, _inductor/kernel/flex/flex_attention.py), compiled alone as torchtitan 0.3
+// and transformers 5.24 do: a Triton kernel that skips the blocks of a mask. The code of its backward asks for the
+// gradient in the order [batch, heads, seq, dim], so autograd copies it, and drops the output once it has its product
+// with that gradient. K and V of grouped heads are not copied.
+//
+// Not modeled: what Inductor measures kernels with in a first step (50 MiB, and with torchtitan's max_autotune operands of
+// the same sizes), the mask's own making, workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's addition counts), work that a
 // window saves.
 
 #include <fmt/format.h>
@@ -38,6 +44,10 @@ namespace fsdp::simulator {
 
 namespace {
 
+bool is_flex(const KernelWriter& w) {
+  return w.op().attributes.packed == PackedAttention::Flex;
+}
+
 // Whether a kernel takes the boundaries of a packed row's documents.
 bool has_boundaries(const KernelWriter& w) {
   return w.has_input(4);
@@ -48,7 +58,9 @@ AttentionSizes sizes_of(const KernelWriter& w) {
   const Shape& k = w.input_shape(1);
   const Shape& v = w.input_shape(2);
   AttentionSizes sizes = {q[0], q[1], k[1], q[2], k[2], q[3], v[3]};
-  if (has_boundaries(w)) {
+  if (is_flex(w)) {
+    sizes.share = share_of_blocks(w.op().attributes.documents);
+  } else if (has_boundaries(w)) {
     sizes.share = share_of_scores(w.op().attributes.documents);
   } else if (w.has_input(3)) {
     sizes.mask = w.input(3);
@@ -353,6 +365,49 @@ int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, 
   }
 }
 
+// Neither 16-bit numbers nor fp32 need other temporaries.
+int flex(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  const std::int64_t row = s.batch * s.heads * s.queries;
+  const int lse = w.make(row, Dtype::Float32, false);
+  const int y = w.make(s.q_elements(), w.slot(q).dtype);
+  Kernel& kernel =
+      w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}}, {lse, y});
+  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}, {w.input(3), -1}};
+  kernel.forward_temps = {4 * row};  // The largest score of each row.
+  kernel.late_outputs = 1;
+  kernel.saves_when_done = true;
+  kernel.freed_early = y;
+  if (s.heads > 1) kernel.backward_temps.push_back({w.bytes(y), TempLife::Whole});
+  kernel.backward_temps.push_back({4 * row, TempLife::Whole});
+  finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
+  return lies_heads_first(w, q) ? w.copy(y) : y;
+}
+
+std::string why_not_flex(const KernelWriter& w, const AttentionCase& which, const AttentionSizes& s) {
+  const bool is_power_of_two = (s.heads & (s.heads - 1)) == 0;
+  const bool is_of_transformers = w.context().implementations.rotary != RotaryImplementation::Complex;
+  if (which.compute_capability == 0) return "it needs a GPU";
+  if (which.compute_capability < 80) return "its kernels are predicted from compute capability 8.0 on";
+  if (which.dropout) return "it drops no scores";
+  if (s.dim < 16) return "its kernel takes heads of 16 at least";
+  if (s.kv_heads != s.heads && !is_power_of_two && is_of_transformers) {
+    return "transformers copies K and V to all heads if their number is no power of two, which is not predicted";
+  }
+  return {};
+}
+
+void write_flex(KernelWriter& w, const AttentionCase& which, const AttentionSizes& s) {
+  if (const std::string why = why_not_flex(w, which, s); !why.empty()) {
+    w.refuse({"/model/packing", fmt::format("FlexAttention cannot run: {}.", why),
+              "Write --packed-attention flash_attn, varlen or sdpa."});
+  }
+  const int q = w.transpose(w.input(0), w.input_shape(0), 1, 2);
+  const int k = w.transpose(w.input(1), w.input_shape(1), 1, 2);
+  const int v = w.transpose(w.input(2), w.input_shape(2), 1, 2);
+  w.set_output(0, flex(w, q, k, v, s));
+}
+
 // What flash refuses, its form with boundaries refuses, too.
 void write_varlen(KernelWriter& w, AttentionCase which, const AttentionSizes& s) {
   which.grouped = false;
@@ -391,6 +446,7 @@ void write_attention_op(KernelWriter& w) {
     run.viewed = s.kv_heads == 1;
   }
   const AttentionCase which = case_of(w, run);
+  if (is_flex(w)) return write_flex(w, which, s);
   if (has_boundaries(w)) return write_varlen(w, which, s);
   const AttentionBackend backend = choose_attention(which, w.context().implementations);
   if (std::optional<Error> error = check_attention(which, w.context().implementations)) w.refuse(*std::move(error));

@@ -16,10 +16,35 @@ namespace fsdp::simulator {
 
 namespace {
 
+// torchtitan 0.3.0, models/common/rope.py: an assertion that no position is too large, then the cache's rows of the
+// positions: complex numbers, as many bytes as cos in fp32, or cos and sin next to each other.
+void pick_from_cache(KernelWriter& w, std::int64_t elements) {
+  const auto made = [&](int from, std::int64_t count, Dtype dtype) {
+    const int y = w.make(count, dtype, false);
+    w.add(KernelKind::Elementwise, {{from, GradRule::None}}, {y});
+    return y;
+  };
+  const int positions = w.input(0);
+  made(made(positions, w.elements(positions), Dtype::Bool), 1, Dtype::Bool);
+  const bool complex = w.op().attributes.as_complex;
+  const int rows = made(positions, complex ? elements : 2 * elements, Dtype::Float32);
+  if (complex) {
+    w.set_output(0, rows);
+    w.set_output(1, rows);
+    return;
+  }
+  const int cos = w.alias(rows, elements);
+  const int sin = w.alias(rows, elements);
+  w.add(KernelKind::View, {{rows, GradRule::None}}, {cos, sin});
+  w.set_output(0, cos);
+  w.set_output(1, sin);
+}
+
 // freqs = inv_freq @ positions.float(), a batched product, or with transformers 5 an elementwise one; emb = cat(freqs,
 // freqs), then cos and sin in fp32, scaled, cast. No gradients. The local variables live until the function returns.
 void write_rotary_table(KernelWriter& w) {
   const std::int64_t elements = num_elements(w.output_shape(0));
+  if (w.op().attributes.from_cache) return pick_from_cache(w, elements);
   const auto plain = [&](int from, std::int64_t count, Dtype dtype, KernelKind kind = KernelKind::Elementwise) {
     const int y = w.make(count, dtype, false);
     w.add(kind, {{from, GradRule::None}}, {y});
@@ -136,6 +161,17 @@ void rotate_wide(KernelWriter& w, int cos, int sin) {
   w.last_kernel().holds = {wide[0], wide[1]};
 }
 
+// torchtitan's CosSinRoPE: q and k are cast to fp32 first, in the order [batch, seq, heads, dim], and back last.
+void rotate_in_float(KernelWriter& w, int cos, int sin) {
+  const int q = w.cast(w.input(0), Dtype::Float32);
+  const int k = w.cast(w.input(1), Dtype::Float32);
+  const int turned_q = rotate_halves(w, q, cos, sin);
+  const int turned_k = rotate_halves(w, k, cos, sin);
+  w.set_output(0, w.cast(turned_q, w.slot(w.input(0)).dtype));
+  w.set_output(1, w.cast(turned_k, w.slot(w.input(1)).dtype));
+  w.last_kernel().holds = {q, k, turned_q, turned_k};
+}
+
 // view_as_complex(x.float()) * freqs for q and k, then both are cast back: the local variables live until then.
 void rotate_complex(KernelWriter& w, int q, int k, int table) {
   const auto turn = [&](int wide) {
@@ -156,6 +192,7 @@ void rotate_complex(KernelWriter& w, int q, int k, int table) {
 
 void write_rotary(KernelWriter& w) {
   const RotaryImplementation kind = w.context().implementations.rotary;
+  if (w.op().attributes.in_float) return rotate_in_float(w, w.input(2), w.input(3));
   if (kind == RotaryImplementation::Complex || w.op().attributes.as_complex)
     return rotate_complex(w, w.input(0), w.input(1), w.input(2));
   int cos = w.input(2);

@@ -122,6 +122,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   };
   copy_for_the_node(GradientOrder::Kind::Copied);
   for (const int temporary : start_temporaries(kernel)) whole.push_back(temporary);
+  if (kernel.freed_early >= 0) release_saved(storage_of(kernel.freed_early));
   // Unused parts of a split have gradients of zeros.
   for (const int slot : kernel.outputs) {
     if (kernel.kind != KernelKind::View || grad_of_slot_[slot].storage >= 0) continue;
@@ -146,7 +147,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   end_temporaries(kernel, whole);
   const auto release_all_saved = [&] {
     for (const SavedSlot& saved : kernel.saved) {
-      if (is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
+      if (saved.slot != kernel.freed_early && is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
     }
   };
   // The node owns a recomputed tensor and frees it when it returns; a Python Function sums before that.

@@ -78,6 +78,27 @@ TEST(PackedRow, ComputesTheSumOfSquaredLengths) {
   EXPECT_DOUBLE_EQ(share_of_scores({3, 1}), 10. / 16);
 }
 
+TEST(PackedRow, CanBeOneDocument) {
+  EXPECT_EQ(documents_in(4096, "row"), Lengths{4096});
+  EXPECT_EQ(sentence_of({.lengths = "row"}, 8192), "packed to 8,192 (one document)");
+}
+
+// Of 4 x 4 blocks of 128 tokens a causal row has 4 + 3 + 2 + 1.
+TEST(PackedRow, ComputesBlocksOfScoresWhole) {
+  EXPECT_DOUBLE_EQ(share_of_blocks({512}), 1);
+  EXPECT_DOUBLE_EQ(share_of_blocks(Lengths(4, 128)), 4. / 10);
+  EXPECT_DOUBLE_EQ(share_of_blocks({256, 256}), 6. / 10);
+  EXPECT_DOUBLE_EQ(share_of_blocks({64, 448}), 1) << "the first block sees itself alone, and the others a part of it";
+  EXPECT_DOUBLE_EQ(share_of_blocks({1}), 1);
+}
+
+// 8 blocks of 128: four tables of 8 numbers and of 64 indices, each rounded to 128 elements, then the starts of documents
+// with one more, 1152, and the number of each token's document.
+TEST(PackedRow, HasABlockMaskOfTablesAndDocuments) {
+  EXPECT_EQ(elements_of_block_mask(1, 1024), 4 * (128 + 128) + 1152 + 1024);
+  EXPECT_EQ(elements_of_block_mask(3, 1024), 4 * (128 + 256) + 3 * 1024) << "3 x 64 indices; the end of each document";
+}
+
 TEST(PackedRow, IsNamedWithItsDocuments) {
   EXPECT_EQ(sentence_of({.lengths = "900"}, 8192), "packed to 8,192 (documents of about 910)");
   EXPECT_EQ(sentence_of({.lengths = "8000"}, 8192), "packed to 8,192 (one document)");
@@ -85,7 +106,7 @@ TEST(PackedRow, IsNamedWithItsDocuments) {
 
 TEST(PackedRow, MistakesInLengthsAreNamed) {
   constexpr auto kForms =
-      " Write a mean (900), a mean and a deviation (900:300), or the file with a length in each line.";
+      " Write a mean (900), a mean and a deviation (900:300), row for one, or the file with a length in each line.";
   for (const std::string text : {"0", "900:x", "9xx", "1,,2", ":3", "x", "99999999999x99999999999", "3000000000"}) {
     EXPECT_EQ(row_mistake(4096, text), "--document-length: \"" + text + "\" says no lengths of documents." + kForms);
   }
@@ -125,6 +146,17 @@ TEST(PackedModel, MakesOneMaskForPyTorchsAttention) {
   for (const Op& op : packed_attention_of(model)) EXPECT_EQ(op.inputs.size(), 4U);
 }
 
+TEST(PackedModel, GetsTheBlockMaskOfAllRows) {
+  const Model model = model_of("llama3_2_1b.json", Workload{.dimensions = {{"batch", 3}, {"seq", 1024}},
+                                                            .packing = Packing{PackedAttention::Flex, "256"}});
+  EXPECT_EQ(model.values[model.inputs[2]].shape, (Shape{3, 1024})) << "positions";
+  EXPECT_EQ(model.values[model.inputs[3]].shape, Shape{elements_of_block_mask(3, 1024)});
+  for (const Op& op : packed_attention_of(model)) {
+    EXPECT_EQ(op.inputs.size(), 4U);
+    EXPECT_EQ(op.attributes.documents, Lengths(4, 256));
+  }
+}
+
 TEST(PackedModel, IsRefusedIfDocumentsCannotBeKeptApart) {
   EXPECT_EQ(packing_refusal("vit_b_16.json", PackedAttention::FlashAttn, 0),
             "--packing: ViT-B/16 has no rows of tokens. Leave it out.");
@@ -136,6 +168,9 @@ TEST(PackedModel, IsRefusedIfDocumentsCannotBeKeptApart) {
             "--packing: Attention of Gemma2Attention caps its scores, which is predicted written out, without "
             "boundaries. Leave it out: rows of this model are not packed.");
   EXPECT_EQ(packing_refusal("mistral_7b_v0_1.json", PackedAttention::Sdpa),
+            "--packing: Attention of MistralAttention has a sliding window, whose mask of documents is not predicted. "
+            "Write --packed-attention flash_attn, or leave it out.");
+  EXPECT_EQ(packing_refusal("mistral_7b_v0_1.json", PackedAttention::Flex),
             "--packing: Attention of MistralAttention has a sliding window, whose mask of documents is not predicted. "
             "Write --packed-attention flash_attn, or leave it out.");
   EXPECT_EQ(packing_refusal("llama3_2_1b.json", PackedAttention::FlashAttn, 1024, 2),

@@ -51,8 +51,20 @@ TEST(PackingChoice, FollowsTheLibraryWhoseCodeRuns) {
     return packed_request("llama3_1_8b", std::move(choices))->space.base.packing->attention;
   };
   EXPECT_EQ(attention_of({}), PackedAttention::FlashAttn);
-  EXPECT_EQ(attention_of({.flavor = "torchtitan"}), PackedAttention::Varlen);
+  EXPECT_EQ(attention_of({.flavor = "torchtitan"}), PackedAttention::Flex);
+  EXPECT_EQ(attention_of({.flavor = "torchtitan-0.3"}), PackedAttention::Flex);
   EXPECT_EQ(attention_of({.packed_attention = PackedAttention::Sdpa}), PackedAttention::Sdpa);
+}
+
+TEST(PackingChoice, CanHaveSeveralRowsWithFlexAttention) {
+  const PackedAttention flex = PackedAttention::Flex;
+  const auto request = packed_request("llama3_1_8b", {.batch = 4, .packing = 8192, .packed_attention = flex});
+  ASSERT_TRUE(request) << to_string(request.error().front());
+  EXPECT_EQ(size_in(request->workload, "batch"), 4);
+  EXPECT_EQ(size_in(request->workload, "seq"), 8192);
+  const auto shared = packed_request("llama3_1_8b", {.packing = 8192, .packed_attention = flex, .global_batch = 64});
+  ASSERT_TRUE(shared) << to_string(shared.error().front());
+  EXPECT_EQ(shared->space.micro_batch, std::nullopt) << "it is searched";
 }
 
 TEST(PackingChoice, IsNamedInTheJob) {
@@ -81,7 +93,8 @@ TEST(PackingChoice, RefusesWhatContradictsTheRow) {
             "--document-length: There is no packed row. Write --packing 8192, too, or leave it out.\n"
             "--packed-attention: There is no packed row. Write --packing 8192, too, or leave it out.\n");
   EXPECT_EQ(packing_mistakes("llama3_1_8b", {.batch = 2, .sequence = 4096, .packing = 8192}),
-            "--batch: A packed row is a micro-batch of one, and not of 2. Leave it out, and write a longer row.\n"
+            "--batch: A packed row is a micro-batch of one, and not of 2. Leave it out, and write a longer row, or write "
+            "--packed-attention flex.\n"
             "--seq: The packed row has 8192 tokens. Leave it out.\n");
   EXPECT_EQ(packing_mistakes("llama3_1_8b", {.packing = 8192, .document_length = "9000"}),
             "--document-length: A document of 9000 tokens does not fit into a row of 8192. Write at most 8192, or a "

@@ -365,6 +365,29 @@ TEST(Torchtitan, HasNearPlansOfItsFlavors) {
   }
 }
 
+// 0.3 takes its own selective checkpointing and FlexAttention; the TOML of 0.2.2 has neither.
+TEST(Torchtitan, TakesSelectivePlansOfItsOwnFlavor) {
+  const ModelSpec spec = *read_model_spec("model_specs/llama3_1_8b.json");
+  Plan plan = *base_plan(spec, {});
+  plan.runtime = *runtime_of_flavor("torchtitan-0.3");
+  plan.packing = Packing{PackedAttention::Flex, "512"};
+  plan.mesh = {1, 8};
+  plan.parameter_dtype = Dtype::Float32;
+  plan.mixed_precision = {
+      .param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32, .output_dtype = {}, .cast_forward_inputs = false};
+  plan.optimizer.clip_grad_norm = 1.0;
+  const Model model = *build_model(spec, workload_of(plan));
+  const TrainerRelease newest(Trainer::Torchtitan);
+  plan.units = nearest_said(newest, plan, model)->units;
+  plan.checkpointing.early_stop = false;
+  ASSERT_TRUE(checkpoint(plan, model, {CheckpointMode::Selective, {}}));
+  EXPECT_EQ(error_places(unsaid(newest, plan, model)), "");
+  const TrainerRelease older = *find_release(Trainer::Torchtitan, "0.2.2", "--trainer-version");
+  EXPECT_NE(error_places(unsaid(older, plan, model)).find("/model/packing"), std::string::npos);
+  plan.packing->attention = PackedAttention::Varlen;
+  EXPECT_NE(error_places(unsaid(newest, plan, model)).find("/model/packing/attention"), std::string::npos);
+}
+
 TEST(Torchtitan, HasNoOtherModels) {
   for (const char* file : {"gpt2", "qwen3_1_7b", "mixtral_8x7b", "qwen3_tts"}) {
     const ModelSpec spec = *read_model_spec(std::string("model_specs/") + file + ".json");

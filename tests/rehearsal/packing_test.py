@@ -1,7 +1,7 @@
 """Plans on packed rows from a folder of Hugging Face are held to scripts of the real transformers with TRL's collator, under the
 real FSDP2 and FSDP1: collectives, and requested, allocated and reserved bytes of each phase.
 
-    packing_test.py STUB FSDP_PLAN      run by a Python that has torch, transformers, TRL and flash-attn; exit 77 without them
+    packing_test.py STUB FSDP_PLAN [CLASS]      run by a Python that has torch, transformers, TRL and flash-attn; exit 77 without them
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Case:
         return 0.001, self.allocated, self.reserved
 
 
-IMPLEMENTATIONS = {"flash_attn": "flash_attention_2", "sdpa": "sdpa"}
+IMPLEMENTATIONS = {"flash_attn": "flash_attention_2", "sdpa": "sdpa", "flex": "flex_attention"}
 CASES = [
     Case("llama_mixed", "llama", 4, (300, 212, 512)),
     Case("llama_bf16_checkpoint", "llama", 8, (64,) * 32, precision="bf16", checkpoint=True),
@@ -54,16 +54,32 @@ CASES = [
 ]
 
 
-class PlansOfPackedRows(TransformersPlans):
+FLEX_CASES = [
+    Case("llama_flex", "llama", 4, (300, 212, 512), "flex"),
+    Case("qwen3_flex_checkpoint", "qwen3", 2, (700, 324), "flex", precision="bf16", checkpoint=True),
+    Case("tiny_flex", "tiny", 8, (2048,), "flex", precision="bf16"),
+]
+
+
+class PackedRows(TransformersPlans):
     def check(self, case: Case) -> None:
         choices = {"documents": case.documents, "attention": IMPLEMENTATIONS[case.attention], "fsdp1": case.fsdp1}
         self.hold(case, SCRIPT, choices, "--packing", str(sum(case.documents)), "--document-length", ",".join(map(str, case.documents)),
-                  "--packed-attention", case.attention, "--runtime", "fsdp1" if case.fsdp1 else "fsdp2",
+                  "--packed-attention", case.attention, *(("--batch", "1") if case.attention == "flex" else ()), "--runtime", "fsdp1" if case.fsdp1 else "fsdp2",
                   rehearsal=("--record-stream", "done") if case.fsdp1 else ())
 
 
-for _case in CASES:
-    setattr(PlansOfPackedRows, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+class PlansOfPackedRows(PackedRows):
+    """Kernels that exist, and a mask."""
+
+
+class PlansOfFlexAttention(PackedRows):
+    """Inductor compiles attention and the making of its mask, which takes the longest."""
+
+
+for _class, _cases in ((PlansOfPackedRows, CASES), (PlansOfFlexAttention, FLEX_CASES)):
+    for _case in _cases:
+        setattr(_class, f"test_{_case.name}", lambda self, case=_case: self.check(case))
 
 if __name__ == "__main__":
     if any(importlib.util.find_spec(package) is None for package in ("transformers", "trl", "flash_attn")):

@@ -45,7 +45,8 @@ TapedBlock packed_attention(PackedAttention attention, std::int64_t documents) {
                                         {"v", {1, kSeq, kKvHeads, kDim}},
                                         {std::string(kBoundariesOfQueries), {documents + 1}, Dtype::Int32},
                                         {std::string(kBoundariesOfKeys), {documents + 1}, Dtype::Int32},
-                                        {std::string(kDocumentMask), {1, 1, kSeq, kSeq}, Dtype::Bool}});
+                                        {std::string(kDocumentMask), {1, 1, kSeq, kSeq}, Dtype::Bool},
+                                        {std::string(kBlockMask), {elements_of_block_mask(1, kSeq)}, Dtype::Int32}});
   b.pack(attention, std::vector<std::int64_t>(static_cast<std::size_t>(documents), kSeq / documents));
   b.output("y", b.attention(b.input("q"), b.input("k"), b.input("v"), {}));
   return tape_block(std::move(b));
@@ -84,6 +85,25 @@ TEST(OpRules, KernelsWithBoundariesComputeTheScoresOfDocumentsAlone) {
   EXPECT_DOUBLE_EQ(flops(PackedAttention::FlashAttn, 1), 2. * 8 * 512 * 512 * 128);
   EXPECT_DOUBLE_EQ(flops(PackedAttention::FlashAttn, 4), 2. * 8 * 512 * 512 * 128 / 4);
   EXPECT_DOUBLE_EQ(flops(PackedAttention::Sdpa, 4), 2. * 8 * 512 * 512 * 128) << "a mask leaves none out";
+}
+
+// q, k, v, the output and a number for each row of each head; K and V of grouped heads are not copied. The mask is an
+// input of the model. The backward has a copy of the gradient, a number for each row, and frees the output before it makes
+// the gradients of q, k and v.
+TEST(OpRules, FlexAttentionSavesNoScoresAndNoCopies) {
+  const std::int64_t n = 512, q = 8 * 64, k = 2 * 64;
+  const TapedBlock flex = packed_attention(PackedAttention::Flex, 4);
+  EXPECT_EQ(flex.saved_bytes(), 2 * n * (q + k + k + q) + 4 * n * 8 + 4 * elements_of_block_mask(1, 512));
+  const std::int64_t before = flex.tape.kept_bytes + 2 * n * q + 4 * n * 8;
+  EXPECT_EQ(flex.tape.backward_peak, before - 2 * n * q + 2 * n * (q + k + k));
+}
+
+TEST(OpRules, FlexAttentionComputesBlocks) {
+  const auto flops = [](std::int64_t documents) {
+    return packed_attention(PackedAttention::Flex, documents).tape.work.front().forward.attention_flops;
+  };
+  EXPECT_DOUBLE_EQ(flops(1), 2. * 8 * 512 * 512 * 128);
+  EXPECT_DOUBLE_EQ(flops(4), 2. * 8 * 512 * 512 * 128 * 4 / 10) << "4 of 10 blocks";
 }
 
 // Heads of 12 are padded to 16, of which no name is left for K and V once they are copied to all query heads.
