@@ -66,6 +66,11 @@ class TrlReader {
                                        accelerate_.precision));
     }
     const std::string dtype = keys_.word("dtype").value_or("float32");
+    if (mixed == "no" && dtype == "bfloat16" && has_adapters()) {
+      return keys_.refuse("dtype",
+                          "Adapters, which PEFT keeps in float32, beside a base in bfloat16 and without mixed "
+                          "precision are not predicted.");
+    }
     if (mixed == "no") {
       if (dtype == "bfloat16") return add(PlanChoice::Precision, "bf16", "dtype");
       if (dtype == "float32") return add(PlanChoice::Precision, "fp32", "dtype");

@@ -353,7 +353,7 @@ class KnownValues:
         """The gradient of what was scattered is selected by the same mask."""
         mask = self.copies.of(args[1]) if self.copies.on_device(args[1]) else None
         node = scattered.grad_fn
-        if mask is None or node is None or node.name() not in _SCATTER_NODES:
+        if mask is None or node is None or node.name() not in _SCATTER_NODES or not args[2].requires_grad:
             return
         answer = _integer(int(mask.expand(scattered.shape).count_nonzero()))
         node.register_prehook(lambda gradients: self._stub.answer_readbacks([answer]))

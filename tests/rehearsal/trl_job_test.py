@@ -41,18 +41,18 @@ class Job:
     gpus: int
     launch: dict[str, Any]
     arguments: list[str] = field(default_factory=list)
+    data: str = "long"
     # What the Trainer logs beside the step is up to half a MiB, much of these small models.
     bounds: tuple[float, float, float] = (0.001, 0.005, 0.03)
 
 
 JOBS = [
     Job("as it comes", "llama", 4, launcher(4), ["--per_device_train_batch_size", "1"]),
-    Job("padding", "qwen3", 2, launcher(2), ["--per_device_train_batch_size", "2", "--max_length", "512"]),
+    Job("padding", "qwen3", 2, launcher(2), ["--per_device_train_batch_size", "2", "--max_length", "512"], "mixed"),
     Job("kept after forward", "qwen3", 8, launcher(8, reshard_after_forward=False),
         ["--per_device_train_batch_size", "1", "--gradient_checkpointing", "false", "--gradient_accumulation_steps", "2"]),
-    Job("adapters", "llama", 2, {"distributed_type": "MULTI_GPU", "mixed_precision": "bf16", "num_processes": 2},
-        ["--per_device_train_batch_size", "1", "--use_peft", "--dtype", "bfloat16", "--lora_r", "8", "--lora_dropout", "0",
-         "--lora_target_modules", "q_proj", "v_proj"]),
+    Job("replicas", "llama", 2, {"distributed_type": "MULTI_GPU", "mixed_precision": "no", "num_processes": 2},
+        ["--per_device_train_batch_size", "1", "--bf16", "false", "--dtype", "bfloat16"]),
     Job("all in bf16", "llama", 4, launcher(4, "no"), ["--per_device_train_batch_size", "1", "--bf16", "false", "--dtype", "bfloat16"]),
     Job("offload", "qwen2", 16, launcher(16, offload_params=True), ["--per_device_train_batch_size", "1", "--optim", "adamw_torch"]),
 ]  # fmt: skip
@@ -73,8 +73,8 @@ class JobsOfTrl(TransformersPlans):
         assert script is not None and script.origin is not None
         # JSON is YAML.
         (self.folder / "launch.yaml").write_text(json.dumps(job.launch), encoding="utf-8")
-        words = [*LAUNCH, "--config_file", "launch.yaml", script.origin, "--model_name_or_path", job.model, "--dataset_name", "texts",
-                 "--output_dir", "out", "--max_steps", "3", "--report_to", "none", "--save_strategy", "no", *job.arguments]  # fmt: skip
+        words = [*LAUNCH, "--config_file", "launch.yaml", script.origin, "--model_name_or_path", job.model, "--dataset_name", job.data,
+                 "--train_sampling_strategy", "sequential", "--output_dir", "out", "--max_steps", "3", "--report_to", "none", "--save_strategy", "no", *job.arguments]  # fmt: skip
         self.run_program("plan", "--gpu", "H100 SXM", "--torch", "2.11", "--force", "--quiet", "-o", "plan.json", "--", *words)
         predicted = json.loads(self.run_program("simulate", "plan.json", "--rank", "0", "--json"))
         gpus = ("--gpus", str(min(job.gpus, 8)), "--nodes", str(max(1, job.gpus // 8)), "--gpu", "H100 SXM")

@@ -48,6 +48,8 @@ def main():
         if arguments.padded:
             y = y[:, keep[: x.size(1)]]
             print("rows", y.size(1))
+            first = torch.arange(y.size(1)).lt(100).cuda()
+            y = y.masked_scatter(first[None, :, None], torch.ones(100, 256, device="cuda"))  # frozen: backward selects nothing
             y = torch.zeros_like(x).masked_scatter(keep[None, : x.size(1), None], y)  # backward selects by the mask
         y.square().mean().backward()
         print("with gradient", sum(p.grad is not None for p in model.parameters()))

@@ -1,4 +1,4 @@
-"""Fills folders of configurations with random weights and a tokenizer, and makes a data set of long texts. trl_folder.py FOLDER..."""
+"""Fills folders of configurations with random weights and a tokenizer, and makes two data sets. trl_folder.py FOLDER..."""
 
 import json
 import pathlib
@@ -17,10 +17,11 @@ for name in sys.argv[1:]:
     split.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=split, pad_token="<pad>", bos_token="<s>", eos_token="</s>").save_pretrained(name)
 
-# Every second text is short, so that batches of several rows end in padding.
-data = pathlib.Path("texts")
-data.mkdir()
-with (data / "train.jsonl").open("w") as file:
-    for row in range(256):
-        count = 1200 if row % 2 == 0 else 200
-        file.write(json.dumps({"text": " ".join(f"w{number}" for number in torch.randint(3, 60, (count,)).tolist())}) + "\n")
+# Texts that are cut to the longest allowed, and such that every second one is short, so that batches of two rows end in padding.
+for name, counts in (("long", (1200,)), ("mixed", (1200, 200))):
+    data = pathlib.Path(name)
+    data.mkdir()
+    with (data / "train.jsonl").open("w") as file:
+        for row in range(256):
+            numbers = torch.randint(3, 60, (counts[row % len(counts)],)).tolist()
+            file.write(json.dumps({"text": " ".join(f"w{number}" for number in numbers)}) + "\n")
