@@ -153,6 +153,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::BackwardPrefetch, kPlan, kPredicts),
     of_choice(planner::PlanChoice::ReduceScatterBuffers, kPlan, kPredicts),
     of_choice(planner::PlanChoice::SeparateReduceScatter, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::CudaGraphs, kPlan, kPredicts),
 
     OptionInfo{Option::WorldSize, "--world-size,--num-processes", "N", "", kMachines,
                "GPUs in all, as launchers count them: up to 8 in one node, more in nodes of 8, of --gpus, or of the "

@@ -28,6 +28,10 @@ Result<std::vector<JobPhaseNeed>> phases_of(const CommandLine& line, const Model
     return failure(std::string(flag_of(Option::Phases)), "The phases of a base in four bits are not predicted.",
                    "Leave out --phases or --quantize.");
   }
+  if (report.plan.cuda_graphs) {
+    return failure(std::string(flag_of(Option::Phases)), "The phases of a job with CUDA graphs are not predicted.",
+                   "Leave out --phases or --cuda-graphs.");
+  }
   FSDP_TRY(workload.dimensions, own_sizes_of(report.plan, spec));
   FSDP_TRY(Model model, build_model(spec, workload));
   std::optional<Model> evaluation;

@@ -76,6 +76,7 @@ void apply_what_if(const CommandLine& line, runs::Given& given, Errors& errors) 
   plan.backward_prefetch = choices.backward_prefetch.value_or(plan.backward_prefetch);
   plan.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(plan.reduce_scatter_buffers);
   plan.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(plan.separate_reduce_scatter_group);
+  plan.cuda_graphs = choices.cuda_graphs.value_or(plan.cuda_graphs);
   plan.accumulation = choices.accumulation.value_or(plan.accumulation);
   if (choices.checkpoint_offload) plan.checkpointing.offload_inputs = *choices.checkpoint_offload;
   if (choices.checkpoint) {

@@ -114,7 +114,8 @@ Errors unsaid_of_kept_ops(const Plan& plan, const Model& model) {
                                   name_of(kind)),
                       R"(Write ["attention", "linear"], or plan with --activation-checkpointing full or none.)"});
   }
-  if (plan.packing && plan.packing->attention == PackedAttention::Flex && is_kept(plan.checkpointing, OpKind::Attention)) {
+  if (plan.packing && plan.packing->attention == PackedAttention::Flex &&
+      is_kept(plan.checkpointing, OpKind::Attention)) {
     errors.push_back({fmt::format("{}/selective_keep", kPlace),
                       "The output of FlexAttention is kept, which a policy sees only if the script compiles it with "
                       "wrap_inductor_compiled_regions.",

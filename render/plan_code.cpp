@@ -519,6 +519,10 @@ Errors unsaid_of_code(const Plan& plan, const Model& model) {
              "Write --to deepspeed, or plan with --runtime fsdp2."}};
   }
   Errors errors = unsaid_of_kept_ops(plan, model);
+  if (plan.cuda_graphs) {
+    errors.push_back({"/cuda_graphs", "The training loop captures CUDA graphs, and not a function that shards a model.",
+                      "Plan with --cuda-graphs no, or export it to torchtitan."});
+  }
   if (plan.optimizer.states != OptimizerStates::AsParameter) {
     errors.push_back({"/optimizer/states", "PyTorch's optimizers keep their states in the parameters' dtype.",
                       "Plan with --optimizer-state-dtype as_parameter."});

@@ -52,7 +52,7 @@ std::vector<std::string> training_lines(const TrainerConfig& config) {
           fmt::format("    config.training.mixed_precision_param = \"{}\"", name_of(*plan.mixed_precision.param_dtype)),
           "    config.training.mixed_precision_reduce = \"float32\"",
           fmt::format("    config.training.enable_cpu_offload = {}", python_bool(plan.cpu_offload)),
-          "    config.training.disable_cuda_graphs = True  # they keep gradients and buffers, which no plan knows"};
+          fmt::format("    config.training.disable_cuda_graphs = {}", python_bool(!plan.cuda_graphs))};
 }
 
 std::vector<std::string> optimizer_of(const Optimizer& optimizer) {
@@ -79,7 +79,8 @@ std::vector<std::string> loss_lines(const Loss& given) {
 
 /// The class of torchtitan's that checkpoints all blocks as the plan does.
 std::string_view policy_of(const Checkpointing& checkpointing) {
-  const bool is_selective = !checkpointing.entries.empty() && checkpointing.entries.front().mode == CheckpointMode::Selective;
+  const bool is_selective =
+      !checkpointing.entries.empty() && checkpointing.entries.front().mode == CheckpointMode::Selective;
   return is_selective ? "SelectiveAC" : "FullAC";
 }
 

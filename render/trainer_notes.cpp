@@ -131,9 +131,10 @@ std::string words_of_packing(const Plan& plan) {
     return fmt::format("one row of {} tokens, by torch.nn.attention.varlen with the boundaries of its documents", row);
   }
   if (plan.packing->attention == PackedAttention::Flex) {
-    return fmt::format("rows of {} tokens, by torch.compile(flex_attention) with a block mask of their documents: torchtitan's "
-                       "attn_backend=\"flex\", or transformers' attn_implementation=\"flex_attention\" with use_cache=False",
-                       row);
+    return fmt::format(
+        "rows of {} tokens, by torch.compile(flex_attention) with a block mask of their documents: torchtitan's "
+        "attn_backend=\"flex\", or transformers' attn_implementation=\"flex_attention\" with use_cache=False",
+        row);
   }
   const bool is_flash = plan.packing->attention == PackedAttention::FlashAttn;
   return fmt::format(

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/frameworks/layout.h"
+#include "core/plan/gradient_clearing.h"
 #include "simulator/curves/curve_builder.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/memory/drive_report.h"
@@ -85,7 +86,7 @@ struct Predictor::Impl {
     // A steady step needs most: everything that the first one holds, and the optimizer's states.
     walk.make_states();
     walk.step();
-    if (begins_with_gradients(model)) walk.step();
+    if (begins_with_gradients(model, plan)) walk.step();
     give_back(short_plan);
     outcome.device_lower_bound = live.reserved_lower_bound();
     const auto settings = parse_allocator_settings(plan.runtime.allocator_settings);

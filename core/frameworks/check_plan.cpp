@@ -344,6 +344,37 @@ void check_framework(const Plan& plan, Errors& errors) {
   if (is_whole && of_all != ZeroOptions{}) refuse("zero", [](const auto& each) { return each.zero_stage == 3; });
 }
 
+// A graph's private pool is predicted for one forward and backward of FSDP2 in a step, as torchtitan captures it.
+void check_cuda_graphs(const Plan& plan, const Model& model, Errors& errors) {
+  if (!plan.cuda_graphs) return;
+  const auto wrong = [&](std::string what, std::string hint) {
+    errors.push_back({"/cuda_graphs", std::move(what), std::move(hint)});
+  };
+  const FrameworkTraits& traits = traits_of(plan);
+  const TorchVersion& version = torch_version_of(plan.runtime);
+  if (!traits.has_unit_setters) {
+    wrong(fmt::format("CUDA graphs are predicted under FSDP2, and this plan is for {}.", traits.title), "Write false.");
+  } else if (!version.has_reduce_scatter_settings) {
+    wrong(fmt::format("torchtitan 0.3, whose CUDA graphs are predicted, needs PyTorch 2.13; the plan has {}.",
+                      version.name),
+          "Plan with --torch 2.13 or later, or write false.");
+  }
+  if (plan.accumulation > 1) {
+    wrong("CUDA graphs of several micro-batches are not predicted.", "Write accumulation 1, or false.");
+  }
+  if (plan.cpu_offload || plan.checkpointing.offload_inputs) {
+    wrong("CUDA graphs beside tensors in host memory are not predicted.", "Offload nothing, or write false.");
+  }
+  if (!plan.runtime.allocator_settings.empty()) {
+    wrong(fmt::format("CUDA graphs are predicted with the allocator's defaults, and not with \"{}\".",
+                      plan.runtime.allocator_settings),
+          "Leave --alloc-conf out, or write false.");
+  }
+  if (has_passes(model) || begins_with_gradients(model)) {
+    wrong("CUDA graphs of a captured script are not predicted.", "Write false.");
+  }
+}
+
 }  // namespace
 
 Errors check(const Plan& plan, const Model& model) {
@@ -385,6 +416,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   check_loss(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);
   append(errors, check_autocast(plan, model));
+  check_cuda_graphs(plan, model, errors);
   return errors;
 }
 

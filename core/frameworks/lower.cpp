@@ -14,7 +14,7 @@ StepSchedules lower_steps(const ModelIndex& index, const Plan& plan, const Layou
   StepSchedules steps = rules_of(plan).lower(index, plan, layout);
   // DeepSpeed's engines clear gradients in their own step; a step of passes says itself where it does.
   if (traits_of(plan).zero_stage > 0 || has_passes(*index.model)) return steps;
-  for (Schedule* step : {&steps.first, &steps.second, &steps.steady}) place_clearing(*step, *index.model);
+  for (Schedule* step : {&steps.first, &steps.second, &steps.steady}) place_clearing(*step, *index.model, plan);
   return steps;
 }
 

@@ -134,7 +134,8 @@ Rule attention(const OpAttributes& attributes, const OpShapes& s) {
     return wrong("The sinks {} are not [{}], one for each head.", to_string(s.parameters[0]), q[2]);
   }
   if (attributes.packed == PackedAttention::Flex) {
-    if (s.inputs.size() != 4 || s.inputs[3].size() != 1) return wrong("FlexAttention takes a block mask of one dimension.");
+    if (s.inputs.size() != 4 || s.inputs[3].size() != 1)
+      return wrong("FlexAttention takes a block mask of one dimension.");
   } else if (s.inputs.size() == 5) {
     const Shape boundaries = {static_cast<std::int64_t>(attributes.documents.size()) + 1};
     if (s.inputs[3] != boundaries || s.inputs[4] != boundaries) {

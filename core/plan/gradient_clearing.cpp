@@ -34,15 +34,19 @@ std::size_t place_of_call(const std::vector<Instruction>& steps, int call) {
 
 }  // namespace
 
-void place_clearing(Schedule& schedule, const Model& model) {
-  if (!begins_with_gradients(model)) return;
+bool begins_with_gradients(const Model& model, const Plan& plan) {
+  return begins_with_gradients(model) || plan.cuda_graphs;
+}
+
+void place_clearing(Schedule& schedule, const Model& model, const Plan& plan) {
+  if (!begins_with_gradients(model, plan)) return;
   std::vector<Instruction>& steps = schedule.instructions;
   const auto is_clearing = [](const Instruction& step) { return step.kind == InstructionKind::ZeroGrad; };
   const auto found = std::find_if(steps.begin(), steps.end(), is_clearing);
   if (found == steps.end()) return;
   const Instruction clearing = *found;
   steps.erase(found);
-  if (model.keeps_gradients) return;
+  if (model.keeps_gradients || plan.cuda_graphs) return;
   const std::size_t place = place_of_call(steps, model.clears_gradients_at);
   steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), clearing);
 }

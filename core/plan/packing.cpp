@@ -3,11 +3,12 @@
 //
 //   half of the documents m + s, half m - s:  the mean of L^2 is m^2 + s^2, whatever the lengths between
 //
-// FlexAttention computes blocks of 128 x 128 scores whole or not at all. Its mask (torch/nn/attention/flex_attention.py,
-// BlockMask) has four tables of the blocks of each row of blocks, and of each column: numbers of partial and of full
-// blocks [rows, 1, n], and their indices [rows, 1, n, n]. The function of positions reads two more tensors, as in
-// torchtitan 0.3.0 (models/common/attention.py, get_efficient_causal_mask_mod_for_packed_document): the number of each
-// token's document and the starts of all, or for several rows the last token of each token's document.
+// FlexAttention computes blocks of 128 x 128 scores whole or not at all. Its mask
+// (torch/nn/attention/flex_attention.py, BlockMask) has four tables of the blocks of each row of blocks, and of each
+// column: numbers of partial and of full blocks [rows, 1, n], and their indices [rows, 1, n, n]. The function of
+// positions reads two more tensors, as in torchtitan 0.3.0 (models/common/attention.py,
+// get_efficient_causal_mask_mod_for_packed_document): the number of each token's document and the starts of all, or for
+// several rows the last token of each token's document.
 //
 // Not modeled: rows that stay shorter than asked because no document fits, and other rows of the same run with more
 // documents (each takes 128 rows of two fp32 tensors in the backward of a kernel with boundaries).
@@ -112,8 +113,9 @@ DocumentLengths documents_like(std::int64_t tokens, DocumentLengths lengths) {
 }
 
 tl::unexpected<Errors> no_lengths(const std::string& text, std::string_view where) {
-  return failure(std::string(where), fmt::format("\"{}\" says no lengths of documents.", text),
-                 "Write a mean (900), a mean and a deviation (900:300), row for one, or the file with a length in each line.");
+  return failure(
+      std::string(where), fmt::format("\"{}\" says no lengths of documents.", text),
+      "Write a mean (900), a mean and a deviation (900:300), row for one, or the file with a length in each line.");
 }
 
 tl::unexpected<Errors> longer_than_row(std::int64_t length, std::int64_t tokens, std::string_view where) {
@@ -196,8 +198,8 @@ double share_of_blocks(const std::vector<std::int64_t>& documents) {
   const auto blocks_of = [](std::int64_t tokens) { return (tokens + kFlexBlock - 1) / kFlexBlock; };
   const auto tokens = static_cast<std::int64_t>(sum_of_lengths(documents));
   std::int64_t computed = 0;
-  std::size_t document = 0;   // That of the first token of a row of blocks, which sees the earliest key.
-  std::int64_t start = 0;     // Its first token.
+  std::size_t document = 0;  // That of the first token of a row of blocks, which sees the earliest key.
+  std::int64_t start = 0;    // Its first token.
   for (std::int64_t block = 0; block < blocks_of(tokens); ++block) {
     while (start + documents[document] <= block * kFlexBlock) start += documents[document++];
     computed += block - start / kFlexBlock + 1;
@@ -210,7 +212,8 @@ std::int64_t elements_of_block_mask(std::int64_t rows, std::int64_t tokens) {
   constexpr std::int64_t kPart = 512 / 4;  // The allocator's block, in int32.
   const std::int64_t blocks = round_up(tokens, kFlexBlock) / kFlexBlock;
   const std::int64_t tables = round_up(rows * blocks, kPart) + round_up(rows * blocks * blocks, kPart);
-  const std::int64_t documents = rows == 1 ? round_up(tokens + 1, kPart) + round_up(tokens, kPart) : round_up(rows * tokens, kPart);
+  const std::int64_t documents =
+      rows == 1 ? round_up(tokens + 1, kPart) + round_up(tokens, kPart) : round_up(rows * tokens, kPart);
   return 4 * tables + documents;
 }
 

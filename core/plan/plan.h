@@ -266,6 +266,9 @@ struct Plan {
   std::int64_t reduce_scatter_buffers = 1;
   /// Reductions have a communicator of their own: set_separate_reduce_scatter_group. Since torch 2.13.
   bool separate_reduce_scatter_group = false;
+  /// The second step captures forward and backward in a CUDA graph, which later ones replay. Gradients are zeroed in
+  /// place (torchtitan 0.3, distributed/cudagraph.py).
+  bool cuda_graphs = false;
   std::int64_t accumulation = 1;       ///< Micro-batches per optimizer step.
   bool sync_every_micro_batch = true;  ///< False: set_requires_gradient_sync(False) except for the last one.
   Optimizer optimizer;

@@ -240,6 +240,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   // Written where they are there alone, as arguments of a framework are.
   if (plan.reduce_scatter_buffers != 1) writer.member("reduce_scatter_buffers", plan.reduce_scatter_buffers);
   if (plan.separate_reduce_scatter_group) writer.member("separate_reduce_scatter_group", true);
+  if (plan.cuda_graphs) writer.member("cuda_graphs", true);
   writer.member("accumulation", plan.accumulation);
   writer.member("sync_every_micro_batch", plan.sync_every_micro_batch);
   write_optimizer(writer, plan.optimizer);

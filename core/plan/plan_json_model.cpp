@@ -40,16 +40,17 @@ constexpr std::string_view kPackedSentences[] = {"flash_attn.flash_attn_varlen_f
                                                  "torch.nn.attention.flex_attention, compiled; takes several rows."};
 
 void packing_fields(Fields& fields, Packing& packing) {
-  fields.optional_as(
-      "document_length",
-      {"Tokens of a document: their mean, the mean and its standard deviation, lengths that the row has, or row for one.",
-       R"(["900", "900:300", "9x900,92", "row"])"},
-      R"("type": "string", "pattern": "^([0-9:x,]+|row)$", "default": "512")",
-      [&](const JsonValue& value, JsonErrors& errors) {
-        if (!read_json(value, packing.lengths, errors)) return false;
-        const Result<void> checked = check_lengths(packing.lengths, {});
-        return checked || errors.add(value, checked.error()[0].what, "Write them as \"900\" or \"900:300\".");
-      });
+  fields.optional_as("document_length",
+                     {"Tokens of a document: their mean, the mean and its standard deviation, lengths that the row "
+                      "has, or row for one.",
+                      R"(["900", "900:300", "9x900,92", "row"])"},
+                     R"("type": "string", "pattern": "^([0-9:x,]+|row)$", "default": "512")",
+                     [&](const JsonValue& value, JsonErrors& errors) {
+                       if (!read_json(value, packing.lengths, errors)) return false;
+                       const Result<void> checked = check_lengths(packing.lengths, {});
+                       return checked ||
+                              errors.add(value, checked.error()[0].what, "Write them as \"900\" or \"900:300\".");
+                     });
   fields.optional("attention", "Keeps the documents apart.", packing.attention,
                   DescribedNames{kPackedAttentionTable, kPackedSentences});
 }

@@ -339,9 +339,10 @@ void implementation_fields(Fields& fields, Implementations& use, std::vector<std
   fields.optional("loss_chunks", "Parts of the tokens, in turn; 0: the library's number.", use.loss.chunks, kCounts);
   fields.optional("repeat_kv", "K and V are copied to all query heads before attention.", use.repeat_kv);
   fields.optional("upcast_logits", "The loss works on logits.float().", use.upcast_logits);
-  fields.optional("titan_attention",
-                  "One product makes q, k and v, and each attention has a rotary table (true in the flavor torchtitan-0.3).",
-                  use.titan_attention);
+  fields.optional(
+      "titan_attention",
+      "One product makes q, k and v, and each attention has a rotary table (true in the flavor torchtitan-0.3).",
+      use.titan_attention);
   fields.optional("keep_logits", "The logits stay referenced until after the backward.", use.keep_logits);
   fields.optional(
       "float_logits",
@@ -517,6 +518,10 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
   fields.optional("separate_reduce_scatter_group",
                   "Reductions use their own communicator (set_separate_reduce_scatter_group, PyTorch 2.13).",
                   plan.separate_reduce_scatter_group);
+  fields.optional(
+      "cuda_graphs",
+      "Forward and backward are captured in a CUDA graph in the second step and replayed, as torchtitan 0.3 does.",
+      plan.cuda_graphs);
   fields.optional("accumulation", "Micro-batches per optimizer step.", plan.accumulation,
                   IntegerRange{1, kMostMicroBatches});
   fields.optional("sync_every_micro_batch",

@@ -136,8 +136,8 @@ class BlockBuilder {
   std::vector<std::int64_t> masked_documents() const {
     return packed_ == PackedAttention::Sdpa ? documents_ : std::vector<std::int64_t>{};
   }
-  /// From here on, attention of Llama and Qwen3 is that of torchtitan 0.3: one product for q, k and v, and a rotary table
-  /// in each.
+  /// From here on, attention of Llama and Qwen3 is that of torchtitan 0.3: one product for q, k and v, and a rotary
+  /// table in each.
   void attend_as_titan(bool does) { attends_as_titan_ = does; }
   bool attends_as_titan() const { return attends_as_titan_; }
   /// From here on, packs the weights of linear layers in four bits, except for the head's. `base` is the dtype of the

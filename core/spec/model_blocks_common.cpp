@@ -122,7 +122,8 @@ namespace {
 // Each attention of torchtitan 0.3 has a table of its own.
 void pass_positions(BlockBuilder& b) {
   if (!b.is_packed()) {
-    return b.fail("torchtitan 0.3 has positions for each row of documents.", "Write --packing, too, or --flavor torchtitan.");
+    return b.fail("torchtitan 0.3 has positions for each row of documents.",
+                  "Write --packing, too, or --flavor torchtitan.");
   }
   const BlockValue positions = b.input(kPositionIds);
   const Shape shape = {b.size(positions, 0), b.size(positions, 1)};

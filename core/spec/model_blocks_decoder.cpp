@@ -128,7 +128,9 @@ BlockBuilder::QueryKey titan_rotary(BlockBuilder& b, const Heads& heads, bool co
 void refuse_beyond_titan(BlockBuilder& b, const BlockOptions& options) {
   const std::string family = family_of(options);
   const bool is_known = family == "Llama" || family == "Qwen3";
-  if (is_known && !options.has("kv_lora_rank") && !options.flag("qkv_bias") && options.integer("sliding_window") == 0 && options.flag("rope", true)) return;
+  if (is_known && !options.has("kv_lora_rank") && !options.flag("qkv_bias") && options.integer("sliding_window") == 0 &&
+      options.flag("rope", true))
+    return;
   b.fail(fmt::format("torchtitan 0.3 has no attention of {}.", family), "Write --flavor torchtitan or transformers.");
 }
 

@@ -48,7 +48,8 @@ void add_packed_inputs(const PackedRow& row, Model& model, std::map<std::string,
   const std::int64_t tokens = std::accumulate(row.documents.begin(), row.documents.end(), std::int64_t{0});
   add(kPositionIds, {row.rows, tokens}, Dtype::Int64);
   if (row.attention == PackedAttention::Sdpa) return;
-  if (row.attention == PackedAttention::Flex) return add(kBlockMask, {elements_of_block_mask(row.rows, tokens)}, Dtype::Int32);
+  if (row.attention == PackedAttention::Flex)
+    return add(kBlockMask, {elements_of_block_mask(row.rows, tokens)}, Dtype::Int32);
   const Shape boundaries = {static_cast<std::int64_t>(row.documents.size()) + 1};
   add(kBoundariesOfQueries, boundaries, Dtype::Int32);
   add(kBoundariesOfKeys, boundaries, Dtype::Int32);
@@ -79,8 +80,9 @@ Errors check_packed(const PackedRow& row, const Model& model) {
       const std::string& module = block.modules[static_cast<std::size_t>(op.module)].class_name;
       return {{std::string(kPackingPlace),
                fmt::format("Attention of {} {}.", module.empty() ? model.name : module, why),
-               row.attention == PackedAttention::Sdpa || row.attention == PackedAttention::Flex ? "Write --packed-attention flash_attn, or leave it out."
-                                                      : "Leave it out: rows of this model are not packed."}};
+               row.attention == PackedAttention::Sdpa || row.attention == PackedAttention::Flex
+                   ? "Write --packed-attention flash_attn, or leave it out."
+                   : "Leave it out: rows of this model are not packed."}};
     }
   }
   if (is_any) return {};

@@ -274,6 +274,8 @@ std::vector<ControlInfo> plan_controls() {
        [](const Snapshot& s) { return std::to_string(s.report.plan.reduce_scatter_buffers); }, buffers},
       {PlanChoice::SeparateReduceScatter, "Separate reductions", kPlan, ControlKind::Choice,
        [](const Snapshot& s) -> std::string { return s.report.plan.separate_reduce_scatter_group ? "yes" : "no"; }},
+      {PlanChoice::CudaGraphs, "CUDA graphs", kPlan, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string { return s.report.plan.cuda_graphs ? "yes" : "no"; }},
   };
 }
 

@@ -132,6 +132,9 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
     case PlanChoice::SeparateReduceScatter:
       plan.separate_reduce_scatter_group = *made.separate_reduce_scatter;
       return plan;
+    case PlanChoice::CudaGraphs:
+      plan.cuda_graphs = *made.cuda_graphs;
+      return plan;
     default:
       return failure(std::string(place_of(choice)), "A kept plan has no such choice.", "Let the planner search again.");
   }

@@ -111,8 +111,9 @@ std::string packing_note(const Plan& plan, const simulator::Predictor& predictor
   }
   const double share = 1 - 1 / static_cast<double>(documents->size());
   if (plan.packing->attention == PackedAttention::Flex) {
-    return fmt::format("A row has {} documents. Each of them padded to the row, {:.0f} % of a step's tokens would be padding.",
-                       documents->size(), 100 * share);
+    return fmt::format(
+        "A row has {} documents. Each of them padded to the row, {:.0f} % of a step's tokens would be padding.",
+        documents->size(), 100 * share);
   }
   return fmt::format(
       "A row has {} documents. Each of them padded to the row, {:.0f} % of a step's tokens would be padding. The "

@@ -257,6 +257,10 @@ Errors check_plan(const ModelSpec& spec, const Plan& plan, const Cluster& cluste
     errors.push_back({where, "The model is a capture, which has the lengths that its script was captured with.",
                       "Plan a shipped model or a Hugging Face folder, or replay a recording of the script."});
   }
+  if (plan.cuda_graphs) {
+    errors.push_back(
+        {where, "A CUDA graph replays batches of one length.", "Give one of --lengths and --cuda-graphs."});
+  }
   if (cluster.gpu.compute_capability == 0) {
     errors.push_back({where, "On a CPU there is no caching allocator.", "Name a GPU."});
   }

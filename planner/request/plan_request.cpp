@@ -81,6 +81,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   space.wrap = choices.wrap;
   space.checkpoint = choices.checkpoint;
   if (choices.checkpoint_offload) space.base.checkpointing.offload_inputs = *choices.checkpoint_offload;
+  if (choices.cuda_graphs) space.base.cuda_graphs = *choices.cuda_graphs;
   space.wrap_ends = choices.wrap_ends;
   if (choices.cpu_offload) space.cpu_offload = choices.cpu_offload->is_on;
   if (choices.cpu_offload) {
@@ -98,6 +99,11 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   } else if (choices.accumulation) {
     space.base.accumulation = *choices.accumulation;
   }
+  if (!space.base.cuda_graphs) return;
+  // What check() refuses beside them is not searched.
+  space.may_expand_segments = false;
+  if (!space.cpu_offload) space.cpu_offload = false;
+  if (!space.accumulation) space.accumulation = 1;
 }
 
 /// True if a value was given and could not be read, which another error reports.
@@ -151,6 +157,14 @@ void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
       fail(errors, choice, fmt::format("PyTorch {} has no such setting; 2.13 is the first that does.", version.name),
            "Leave it out, or plan for --torch 2.13 or later.");
     }
+  }
+  if (base.cuda_graphs && !traits_of(base).has_unit_setters) {
+    fail(errors, PlanChoice::CudaGraphs, "CUDA graphs are predicted under FSDP2 alone.",
+         "Leave it out, or plan for --runtime fsdp2.");
+  } else if (base.cuda_graphs && !version.has_reduce_scatter_settings && !is_unread(request, PlanChoice::Torch)) {
+    fail(errors, PlanChoice::CudaGraphs,
+         fmt::format("torchtitan 0.3, whose CUDA graphs are predicted, needs PyTorch 2.13, and not {}.", version.name),
+         "Leave it out, or plan for --torch 2.13 or later.");
   }
   base.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(1);
   base.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(false);
@@ -350,7 +364,7 @@ std::optional<std::int64_t> chosen_micro_batch(const PlanChoices& choices) {
 /// Divides the usual samples of a step, over chosen micro-batches or by the search. Returns them; nullopt if the
 /// choices have their number, or if nothing has.
 std::optional<std::int64_t> keep_usual_samples(const PlanChoices& choices, ResolvedRequest& resolved) {
-  if (choices.global_batch || choices.accumulation) return std::nullopt;
+  if (choices.global_batch || choices.accumulation || choices.cuda_graphs.value_or(false)) return std::nullopt;
   Space& space = resolved.space;
   const auto usual = usual_samples(resolved.spec, resolved.workload, space.base);
   const std::optional<std::int64_t> micro_batch = chosen_micro_batch(choices);

@@ -48,7 +48,7 @@ Result<Plan> said_base(const TrainerRelease& release, const Space& space, const 
   plan.mesh = {1, gpus};
   plan.units = {{{""}, {}}};
   plan.dimensions = model.dimensions;
-  plan.accumulation = 2;
+  if (!plan.cuda_graphs) plan.accumulation = 2;
   plan.sync_every_micro_batch = space.sync_every_micro_batch.value_or(true);
   plan.forward_prefetch = space.forward_prefetch.value_or(0);
   plan.backward_prefetch = space.backward_prefetch.value_or(plan.backward_prefetch);
@@ -59,6 +59,7 @@ Result<Plan> said_base(const TrainerRelease& release, const Space& space, const 
 
 /// True if the trainer reduces gradients after every micro-batch; nullopt if it supports both.
 std::optional<bool> sync_of(const TrainerRelease& release, Plan said, const Model& model) {
+  if (said.cuda_graphs) return said.sync_every_micro_batch;
   said.accumulation = 2;
   const bool first = said.sync_every_micro_batch;
   said.sync_every_micro_batch = !first;

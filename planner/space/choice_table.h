@@ -126,7 +126,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "Documents are packed: a micro-batch is one row of N tokens, such as 8192 or 8k (--batch rows with flex)",
      {.is_length = true}},
     {PlanChoice::DocumentLength, &PlanChoices::document_length, "--document-length", "TOKENS|FILE", "",
-     "Their length (900), with its deviation (900:300), row for one, or a file with a length in each line (default: 512)"},
+     "Their length (900), with its deviation (900:300), row for one, or a file with a length in each line (default: "
+     "512)"},
     {PlanChoice::PackedAttentionName, &PlanChoices::packed_attention, "--packed-attention", "NAME",
      TextsOf<kPackedAttentions>::kValues,
      "What keeps them apart: flash-attn's or PyTorch's kernel with boundaries, a mask of N x N, or FlexAttention"},
@@ -272,7 +273,9 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::ReduceScatterBuffers, &PlanChoices::reduce_scatter_buffers, "--reduce-scatter-buffers", "N", "",
      "Inputs of reduce-scatters that live at once (PyTorch 2.13 and later; default: 1)"},
     {PlanChoice::SeparateReduceScatter, &PlanChoices::separate_reduce_scatter, "--separate-reduce-scatter", "yes|no",
-     "yes|no", "Reduce-scatters with a communicator of their own (PyTorch 2.13 and later)"}};
+     "yes|no", "Reduce-scatters with a communicator of their own (PyTorch 2.13 and later)"},
+    {PlanChoice::CudaGraphs, &PlanChoices::cuda_graphs, "--cuda-graphs", "yes|no", "yes|no",
+     "Replay forward and backward as a CUDA graph, as torchtitan 0.3 does (PyTorch 2.13 and later; default: no)"}};
 
 constexpr const ChoiceRow& row_of(PlanChoice choice) {
   return kChoiceRows[static_cast<std::size_t>(choice)];

@@ -108,8 +108,9 @@ enum class PlanChoice : std::uint8_t {
   BackwardPrefetch,
   ReduceScatterBuffers,
   SeparateReduceScatter,
+  CudaGraphs,
 };
-inline constexpr int kNumPlanChoices = static_cast<int>(PlanChoice::SeparateReduceScatter) + 1;
+inline constexpr int kNumPlanChoices = static_cast<int>(PlanChoice::CudaGraphs) + 1;
 
 /// All of them, in the order of the enum.
 std::span<const PlanChoice> plan_choices();
@@ -205,6 +206,7 @@ struct PlanChoices {
   std::optional<std::int64_t> backward_prefetch = {};
   std::optional<std::int64_t> reduce_scatter_buffers = {};
   std::optional<bool> separate_reduce_scatter = {};
+  std::optional<bool> cuda_graphs = {};  ///< Plan::cuda_graphs.
 
   bool operator==(const PlanChoices&) const = default;
 };

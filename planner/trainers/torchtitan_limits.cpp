@@ -4,14 +4,14 @@
 // always clips them (train.py).
 //
 // 0.3.0 recomputes blocks to their end, casts no inputs, and computes q, k and v in one product. Its selective
-// checkpointing counts products (activation_checkpoint.py), so it keeps what a plan of the flavor torchtitan-0.3 keeps, and
-// other results than one of the flavor torchtitan, which is the code of 0.2.2.
+// checkpointing counts products (activation_checkpoint.py), so it keeps what a plan of the flavor torchtitan-0.3 keeps,
+// and other results than one of the flavor torchtitan, which is the code of 0.2.2.
 //
 // A model is torchtitan's if its name and its number of parameters are those of one of the flavors. We exclude flavors
 // with tied embeddings, which its units would separate, and mixtures of experts, whose code differs.
 //
-// Not modeled: of a plan without packed rows we treat attention over documents ("varlen"), the only kind of 0.3.0 that is
-// not compiled, as flash attention.
+// Not modeled: of a plan without packed rows we treat attention over documents ("varlen"), the only kind of 0.3.0 that
+// is not compiled, as flash attention.
 
 #include <fmt/core.h>
 
@@ -153,10 +153,11 @@ std::optional<Error> other_registry_checkpointing(const Plan& plan, const Model&
   if (given.entries.empty()) return std::nullopt;
   const auto is_full = [](const auto& entry) { return entry.mode == CheckpointMode::Full; };
   if (!std::all_of(given.entries.begin(), given.entries.end(), is_full) && !selects_as_registry(plan)) {
-    return Error{"/activation_checkpointing",
-                 "torchtitan makes q, k and v in one product, and keeps others when it checkpoints selectively.",
-                 "Plan with --activation-checkpointing full or none, with --flavor torchtitan-0.3 selective, too, or write "
-                 "--trainer-version 0.2.2."};
+    return Error{
+        "/activation_checkpointing",
+        "torchtitan makes q, k and v in one product, and keeps others when it checkpoints selectively.",
+        "Plan with --activation-checkpointing full or none, with --flavor torchtitan-0.3 selective, too, or write "
+        "--trainer-version 0.2.2."};
   }
   if (given.early_stop) {
     return Error{"/activation_checkpointing/early_stop", "torchtitan recomputes blocks to their end.",
@@ -281,6 +282,7 @@ std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release) {
   std::vector<Limit> limits(std::begin(kLimitsOfTorchtitan), std::end(kLimitsOfTorchtitan));
   if (!release.has_registry) {
     limits.push_back(limit_of_cast_inputs());
+    limits.push_back(limit_of_graphs());
     limits.push_back({chunked_in_toml, nullptr});
     limits.push_back({newer_than_toml, nullptr});
     return limits;

@@ -29,6 +29,8 @@ std::span<const Limit> limits_of_deepspeed();
 
 /// For every trainer of FSDP2: PyTorch's own optimizers and its default order of gathers.
 std::span<const Limit> limits_of_all();
+/// No CUDA graph of forward and backward.
+Limit limit_of_graphs();
 /// For trainers that cast the inputs of all units.
 Limit limit_of_cast_inputs();
 

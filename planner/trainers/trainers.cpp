@@ -47,6 +47,12 @@ std::optional<Error> reductions(const Plan& plan, const Model&) {
                "Plan with --reduce-scatter-buffers 1 --separate-reduce-scatter no."};
 }
 
+std::optional<Error> graphs(const Plan& plan, const Model&) {
+  if (!plan.cuda_graphs) return std::nullopt;
+  return Error{"/cuda_graphs", "The trainer captures no CUDA graphs of forward and backward.",
+               "Plan with --cuda-graphs no, or export it to torchtitan 0.3."};
+}
+
 std::optional<Error> cast_inputs(const Plan& plan, const Model&) {
   if (plan.mixed_precision.cast_forward_inputs) return std::nullopt;
   return Error{"/mixed_precision/cast_forward_inputs", "The trainer casts the inputs of all units.",
@@ -99,6 +105,7 @@ std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
     add(limits_of_torchtitan(release));
   } else {
     add(limits_of_accelerate(release));
+    limits.push_back(limit_of_graphs());
     limits.push_back(limit_of_cast_inputs());
   }
   if (trainer == Trainer::Transformers) add(limits_of_transformers_loop(release));
@@ -107,6 +114,10 @@ std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
 }
 
 }  // namespace
+
+Limit limit_of_graphs() {
+  return {graphs, [](Plan& plan, const Model&) { plan.cuda_graphs = false; }};
+}
 
 std::span<const Limit> limits_of_all() {
   return kLimitsOfAll;

@@ -33,6 +33,7 @@ class PlannedModule(torch.nn.Module):
     hidden_matrices: set[str]  # Names of parameters for Muon, if the plan has it.
     running: RunningOp
     beside: dict[int, torch.Tensor] = {}  # Inputs that the root's forward reads and does not receive.
+    graphed: Callable[[list[torch.Tensor]], torch.Tensor] | None = None  # For the root: its pass as a CUDA graph.
     wrapper: list[torch.nn.Module] = []  # For the root: the wrapper that is called instead, if there is one.
 
     def prepare(self, forwards: list[ModuleForward], root: torch.nn.Module, positions: dict[int, int]) -> None:

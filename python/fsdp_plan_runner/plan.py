@@ -139,6 +139,7 @@ FLAVORS: dict[str, dict[str, Any]] = {
     "transformers": {},
     "transformers-repeat-kv": {"repeat_kv": True},
     "torchtitan": {"rms_norm": "fused", "rotary": "complex", "use_cache": False, "loss_after_root": True},
+    "torchtitan-0.3": {"rms_norm": "fused", "rotary": "complex", "titan_attention": True, "use_cache": False, "loss_after_root": True},
 }
 
 # The real PyTorch's behavior, for which a plan may request a different prediction.
@@ -187,6 +188,7 @@ class Plan:
         self.backward_prefetch: int = value.get("backward_prefetch", 1)
         self.reduce_scatter_buffers: int = value.get("reduce_scatter_buffers", 1)
         self.separate_reduce_scatter_group: bool = value.get("separate_reduce_scatter_group", False)
+        self.cuda_graphs: bool = value.get("cuda_graphs", False)
         self.accumulation: int = value.get("accumulation", 1)
         self.sync_every_micro_batch: bool = value.get("sync_every_micro_batch", True)
         self.optimizer = Optimizer(**value.get("optimizer", {}))

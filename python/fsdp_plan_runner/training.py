@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from fsdp_plan_runner import optimizers
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
+from fsdp_plan_runner.cuda_graphs import GraphedPass
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.flat_units import wrap
 from fsdp_plan_runner.job_phases import JobPhases
@@ -141,6 +142,8 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
     A mean of gradients is that of (loss / N).backward(): the loss's own gradient starts as 1 / N, without the tensor of a
     division.
     """
+    if plan.cuda_graphs:
+        return _run_graphed_step(root, batch, optimizer, plan)
     divisor = plan.accumulation if accumulation == "mean" else 1
     total = 0.0
     for micro_batch in range(plan.accumulation):
@@ -161,6 +164,24 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
     optimizer.step()
     optimizer.zero_grad()
     return StepResult(total / plan.accumulation, norm)
+
+
+def _run_graphed_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan) -> StepResult:
+    def run(values: list[torch.Tensor]) -> torch.Tensor:
+        result = run_forward(root, values)
+        loss = result[0] if isinstance(result, tuple) else result
+        loss.backward()
+        return loss
+
+    batch.load()
+    if root.graphed is None:
+        root.graphed = GraphedPass(run)
+    loss = root.graphed(batch.values)
+    total = loss.item() if batch.has_values else 0.0
+    norm = clip(root, plan.optimizer.clip_grad_norm, plan, batch.has_values) if plan.optimizer.clip_grad_norm is not None else 0.0
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    return StepResult(total, norm)
 
 
 def clip(root: PlannedModule, most: float, plan: Plan, has_values: bool) -> float:

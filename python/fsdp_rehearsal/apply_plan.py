@@ -79,6 +79,14 @@ class ApplyPlan:
                     "Plan with --runtime fsdp2, or rehearse the script as it is.",
                 )
             )
+        if self.plan.cuda_graphs:
+            problems.append(
+                (
+                    f"{self.shown}: /cuda_graphs",
+                    "The script's own loop captures CUDA graphs, or does not.",
+                    "Plan with --cuda-graphs no, or rehearse the script as it is.",
+                )
+            )
         is_selective = "selective" in self.plan.checkpointed.values()
         for kind in self.plan.selective_keep if is_selective else ():
             if kind not in SAVED_KINDS:

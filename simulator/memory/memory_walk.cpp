@@ -58,8 +58,12 @@ class MemoryWalk<Sink>::Impl {
   void step() {
     const Schedule* other = std::exchange(next_steps_[0], std::exchange(next_steps_[1], nullptr));
     const Schedule& schedule = other != nullptr ? *other : *in_.schedule;
+    const int number = steps_++;
+    if (in_.plan->cuda_graphs && number > 1) return;  // A replay allocates nothing.
     walk_->begin_step(schedule);
+    graph_ = in_.plan->cuda_graphs ? (number == 0 ? GraphPart::WarmUp : GraphPart::Capture) : GraphPart::None;
     run(schedule.instructions);
+    enter_graph(GraphPart::None);
   }
 
   void evaluate(const WalkInput& evaluation, const Schedule& forward) {
@@ -111,8 +115,29 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
+  /// What of a step with a CUDA graph is left to run: forward and backward, after the inputs were loaded.
+  enum class GraphPart : std::uint8_t { None, WarmUp, Capture };
+
+  // Tells a sink that has pools where requests come from.
+  void enter_graph(GraphPart part) {
+    if constexpr (requires { sink_.begin_capture(); }) {
+      if (part == GraphPart::WarmUp) return sink_.begin_warm_up();
+      if (part == GraphPart::Capture) return sink_.begin_capture();
+      sink_.end_of_graph();
+    }
+  }
+
   void run(const std::vector<Instruction>& steps, const Action& action) {
     const Instruction& main = steps[action.main];
+    const bool is_in_graph = main.phase == StepPhase::Forward || main.phase == StepPhase::Backward;
+    if (graph_ != GraphPart::None && main.kind != InstructionKind::LoadInputs && is_in_graph) {
+      enter_graph(std::exchange(graph_, GraphPart::None));
+      is_in_graph_ = true;
+    }
+    if (is_in_graph_ && !is_in_graph) {
+      enter_graph(GraphPart::None);
+      is_in_graph_ = false;
+    }
     enter(main);
     for (std::size_t i = action.begin; i < action.main; ++i) walk_->free(steps[i]);
     walk_->run(main);
@@ -218,6 +243,9 @@ class MemoryWalk<Sink>::Impl {
   OptimizerWalk<Sink> optimizer_;
   std::unique_ptr<StepWalk<Sink>> walk_;
   std::array<const Schedule*, 2> next_steps_;  // Schedules of the next two steps; nullptr for the steady one.
+  int steps_ = 0;
+  GraphPart graph_ = GraphPart::None;  // That which the next instruction of a forward begins.
+  bool is_in_graph_ = false;
   bool first_is_loaded_ = false;
   bool enters_forward_ = false;  // True if the instruction before loaded inputs.
 };

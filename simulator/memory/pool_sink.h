@@ -32,6 +32,7 @@ class PoolSink {
     reserved_ = most_ = 0;
     live_ = most_live_ = allocated_ = most_allocated_ = 0;
     enough_ = enough.count();
+    place_ = Requests::Usual;
     holds_ = holds;
     for (std::deque<Held>& held : held_) held.clear();
     unused_runs_.clear();
@@ -124,6 +125,16 @@ class PoolSink {
     }
   }
 
+  /// From here on, requests of the compute stream come from a stream of their own: a CUDA graph's warm-up.
+  void begin_warm_up() { place_ = Requests::OfWarmUp; }
+  /// From here on, all requests come from the private pool of a CUDA graph, before which the cache is emptied.
+  void begin_capture() {
+    empty_cache();
+    place_ = Requests::OfGraph;
+  }
+  /// From here on, requests are as usual. What the private pool has reserved stays.
+  void end_of_graph() { place_ = Requests::Usual; }
+
   bool has_enough() const { return reserved_ > enough_; }
   /// The maximum since the walk began or reset_peak() was called.
   Bytes peak_reserved() const { return Bytes(std::max(most_, reserved_)); }
@@ -160,8 +171,15 @@ class PoolSink {
 
   static constexpr std::int64_t kAlikeInARequest = 8;  // As many, served together, cost one request.
 
-  static int pool_of(std::int64_t size, MemoryStream stream) {
-    return 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
+  enum class Requests : std::uint8_t { Usual, OfWarmUp, OfGraph };
+  static constexpr int kPoolsOfGraph = 2 * kNumMemoryStreams;  // The private pool has pools for each stream, too.
+  static constexpr int kPoolsOfWarmUp = 2 * kPoolsOfGraph;
+  static constexpr int kNumPools = kPoolsOfWarmUp + 2;
+
+  int pool_of(std::int64_t size, MemoryStream stream) const {
+    const int large = size > SegmentPool::kLargestSmall ? 1 : 0;
+    if (place_ == Requests::OfWarmUp && stream == MemoryStream::Compute) return kPoolsOfWarmUp + large;
+    return (place_ == Requests::OfGraph ? kPoolsOfGraph : 0) + 2 * static_cast<int>(stream) + large;
   }
 
   // Its number; it is empty.
@@ -195,8 +213,8 @@ class PoolSink {
   static std::array<SegmentPool, sizeof...(kPools)> make_pools(std::index_sequence<kPools...>) {
     return {SegmentPool(kPools % 2 == 1)...};
   }
-  std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ =
-      make_pools(std::make_index_sequence<2 * std::size_t{kNumMemoryStreams}>());
+  std::array<SegmentPool, kNumPools> pools_ = make_pools(std::make_index_sequence<std::size_t{kNumPools}>());
+  Requests place_ = Requests::Usual;
   std::int64_t num_requests_ = 0;
   std::int64_t reserved_ = 0;
   std::int64_t most_ = 0;  // Before the cache was emptied.

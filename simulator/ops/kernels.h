@@ -151,8 +151,10 @@ struct Kernel {
   std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
   std::vector<int> outputs;         ///< Slots, in order of allocation.
   std::vector<SavedSlot> saved;
-  int freed_early = -1;  ///< A saved slot that the node frees before it makes gradients: compiled code has used it.
-  std::vector<int> keeps;               ///< Slots that a Function's object names until the backward has ended.
+  bool keeps_inputs =
+      false;               ///< Selective checkpointing that keeps its outputs keeps its inputs: the code returns them.
+  int freed_early = -1;    ///< A saved slot that the node frees before it makes gradients: compiled code has used it.
+  std::vector<int> keeps;  ///< Slots that a Function's object names until the backward has ended.
   bool saves_when_done = false;         ///< A Python Function, which saves after its forward has run.
   UnitCall unit_call = UnitCall::None;  ///< After the call: the loss has the head's unit do something.
   int gradient_of = -1;  ///< Slot of a parameter whose gradient the outputs are, or for UnitCall::Reduce have become.

@@ -16,14 +16,14 @@
 // mha_varlen_fwd and mha_varlen_bwd) and torch.nn.attention.varlen (torch 2.11) take the boundaries of documents;
 // scaled_dot_product_attention takes a mask of booleans as of a window. Only the first two compute fewer scores.
 //
-// torch.nn.attention.flex_attention (torch 2.11, _inductor/kernel/flex/flex_attention.py), compiled alone as torchtitan 0.3
-// and transformers 5.24 do: a Triton kernel that skips the blocks of a mask. The code of its backward asks for the
+// torch.nn.attention.flex_attention (torch 2.11, _inductor/kernel/flex/flex_attention.py), compiled alone as torchtitan
+// 0.3 and transformers 5.24 do: a Triton kernel that skips the blocks of a mask. The code of its backward asks for the
 // gradient in the order [batch, heads, seq, dim], so autograd copies it, and drops the output once it has its product
 // with that gradient. K and V of grouped heads are not copied.
 //
-// Not modeled: what Inductor measures kernels with in a first step (50 MiB, and with torchtitan's max_autotune operands of
-// the same sizes), the mask's own making, workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's addition counts), work that a
-// window saves.
+// Not modeled: what Inductor measures kernels with in a first step (50 MiB, and with torchtitan's max_autotune operands
+// of the same sizes), the mask's own making, workspaces of cuDNN's own plans (unknown, taken as 0; cudnn-frontend's
+// addition counts), work that a window saves.
 
 #include <fmt/format.h>
 
@@ -376,6 +376,7 @@ int flex(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   kernel.forward_temps = {4 * row};  // The largest score of each row.
   kernel.late_outputs = 1;
   kernel.saves_when_done = true;
+  kernel.keeps_inputs = true;
   kernel.freed_early = y;
   if (s.heads > 1) kernel.backward_temps.push_back({w.bytes(y), TempLife::Whole});
   kernel.backward_temps.push_back({4 * row, TempLife::Whole});

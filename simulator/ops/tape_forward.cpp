@@ -113,11 +113,20 @@ void TapeRecorder::checkpointed_forward() {
   for (std::size_t k = 0; k < program_.kernels.size(); ++k) {
     if (!is_kept(k)) continue;
     for (const int slot : program_.kernels[k].outputs) ++saves_[storage_of(slot)];
+    if (!program_.kernels[k].keeps_inputs) continue;
+    for (const KernelInput& input : program_.kernels[k].inputs) keep_input(storage_of(input.slot));
   }
   alive_.assign(program_.storages.size(), false);
   run_all_ops();
   tape_.kept_bytes = kept_inside();
   checkpointing_ = false;
+}
+
+void TapeRecorder::keep_input(int storage) {
+  if (program_.storages[storage].kind != Storage::Kind::Inside || is_output_[storage]) return;
+  if (std::find(kept_inputs_.begin(), kept_inputs_.end(), storage) != kept_inputs_.end()) return;
+  ++saves_[storage];
+  kept_inputs_.push_back(storage);
 }
 
 // One past the last kernel that recomputation runs.
@@ -164,6 +173,12 @@ void TapeRecorder::recompute() {
     cached[s] = alive_[s] = false;
     name_[s] = new_storage(program_.storages[s].bytes, program_.storages[s].op);
   }
+  // So it does for kept inputs, which are no results of kernels that it leaves out.
+  for (const int storage : kept_inputs_) {
+    old_names_.push_back(name_[storage]);
+    cached[storage] = alive_[storage] = false;
+    name_[storage] = new_storage(program_.storages[storage].bytes, program_.storages[storage].op);
+  }
   // A run that stops early still holds the tensors that it would have used.
   count_uses(program_.kernels.size());
   count_saves();
@@ -208,6 +223,10 @@ void TapeRecorder::end_recomputation(std::size_t end) {
       ++saves_[storage];
       left_over_.push_back(storage);
     }
+  }
+  for (std::size_t i = 0; i < kept_inputs_.size(); ++i) {
+    emit(Kind::Free, old_names_[i]);
+    inside_ -= program_.storages[kept_inputs_[i]].bytes;
   }
   // Tensors kept for the recomputation only.
   for (std::size_t s = 0; s < program_.storages.size(); ++s) {

@@ -98,6 +98,7 @@ class TapeRecorder {
   // Forward and recomputation (tape_forward.cpp).
   void forward();
   void checkpointed_forward();
+  void keep_input(int storage);
   void recompute();
   void run_forward(std::size_t kernel, bool exists_already);
   void call_unit(const Kernel& kernel);
@@ -152,9 +153,11 @@ class TapeRecorder {
   const TapeFlow flow_;
   Tape tape_;
   std::vector<TapeEvent>* events_ = nullptr;
-  std::vector<int> uses_, saves_;          // [num storages] References by later kernels, and by nodes of the graph.
-  std::vector<bool> alive_, is_output_;    // [num storages]
-  std::vector<bool> is_on_host_;           // [num inputs] The checkpoint keeps it on the host. Empty if none.
+  std::vector<int> uses_, saves_;        // [num storages] References by later kernels, and by nodes of the graph.
+  std::vector<bool> alive_, is_output_;  // [num storages]
+  std::vector<bool> is_on_host_;         // [num inputs] The checkpoint keeps it on the host. Empty if none.
+  /// Storages that selective checkpointing kept beside a kernel's outputs, and their names before the recomputation.
+  std::vector<int> kept_inputs_, old_names_;
   std::vector<int> left_over_;             // Storages that selective checkpointing kept without need.
   std::vector<bool> is_parameter_kept_;    // [num parameters] The recomputation holds it. Empty if irrelevant.
   std::vector<int> name_;                  // [num storages] Name on the tape; outputs made again get another.

@@ -83,7 +83,7 @@ TEST(PackedRow, CanBeOneDocument) {
   EXPECT_EQ(sentence_of({.lengths = "row"}, 8192), "packed to 8,192 (one document)");
 }
 
-// Of 4 x 4 blocks of 128 tokens a causal row has 4 + 3 + 2 + 1.
+// A causal row of 4 x 4 blocks of 128 tokens has 4 + 3 + 2 + 1.
 TEST(PackedRow, ComputesBlocksOfScoresWhole) {
   EXPECT_DOUBLE_EQ(share_of_blocks({512}), 1);
   EXPECT_DOUBLE_EQ(share_of_blocks(Lengths(4, 128)), 4. / 10);
@@ -92,8 +92,8 @@ TEST(PackedRow, ComputesBlocksOfScoresWhole) {
   EXPECT_DOUBLE_EQ(share_of_blocks({1}), 1);
 }
 
-// 8 blocks of 128: four tables of 8 numbers and of 64 indices, each rounded to 128 elements, then the starts of documents
-// with one more, 1152, and the number of each token's document.
+// 8 blocks of 128: four tables of 8 numbers and of 64 indices, each rounded to 128 elements, then the starts of
+// documents with one more, 1152, and the number of each token's document.
 TEST(PackedRow, HasABlockMaskOfTablesAndDocuments) {
   EXPECT_EQ(elements_of_block_mask(1, 1024), 4 * (128 + 128) + 1152 + 1024);
   EXPECT_EQ(elements_of_block_mask(3, 1024), 4 * (128 + 256) + 3 * 1024) << "3 x 64 indices; the end of each document";

@@ -63,9 +63,10 @@ TEST(TitanAttention, IsRefusedForOtherModelsAndOtherRows) {
                   .ends_with("torchtitan 0.3 has no attention of Qwen2. Write --flavor torchtitan or transformers."));
   Workload plain = titan_rows();
   plain.packing.reset();
-  EXPECT_TRUE(titan_refusal("llama3_1_8b.json", plain)
-                  .ends_with("torchtitan 0.3 has positions for each row of documents. Write --packing, too, or --flavor "
-                             "torchtitan."));
+  EXPECT_TRUE(
+      titan_refusal("llama3_1_8b.json", plain)
+          .ends_with("torchtitan 0.3 has positions for each row of documents. Write --packing, too, or --flavor "
+                     "torchtitan."));
 }
 
 TEST(TitanAttention, ComesWithTheHabitsOfItsTrainer) {

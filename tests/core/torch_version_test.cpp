@@ -54,6 +54,34 @@ TEST(TorchVersion, EmptyRuntimeHasTheDefaultVersion) {
   EXPECT_EQ(torch_version_of(Runtime{}).quirks, Quirks{});
 }
 
+TEST(TorchVersion, CudaGraphsAreRefusedWithWhatWasNotCompared) {
+  const Model model = model_of("mlp.json");
+  const auto refusals_of = [&](const auto& change) {
+    Plan plan = plan_of_release(model);
+    set_torch_version(plan.runtime, *find_torch_version("2.13"));
+    plan.cuda_graphs = true;
+    change(plan);
+    std::string refusals;
+    for (const Error& error : check(plan, model)) {
+      if (error.where == "/cuda_graphs") refusals += error.what + "\n";
+    }
+    return refusals;
+  };
+  EXPECT_EQ(refusals_of([](Plan&) {}), "");
+  EXPECT_EQ(refusals_of([](Plan& plan) { set_torch_version(plan.runtime, *find_torch_version("2.12")); }),
+            "torchtitan 0.3, whose CUDA graphs are predicted, needs PyTorch 2.13; the plan has 2.12.\n");
+  EXPECT_EQ(refusals_of([](Plan& plan) {
+              plan.accumulation = 2;
+              plan.cpu_offload = true;
+              plan.runtime.allocator_settings = "expandable_segments:True";
+            }),
+            "CUDA graphs of several micro-batches are not predicted.\n"
+            "CUDA graphs beside tensors in host memory are not predicted.\n"
+            "CUDA graphs are predicted with the allocator's defaults, and not with \"expandable_segments:True\".\n");
+  EXPECT_EQ(refusals_of([](Plan& plan) { plan.runtime.framework = Framework::Fsdp1; }),
+            "CUDA graphs are predicted under FSDP2, and this plan is for FSDP1.\n");
+}
+
 TEST(TorchVersion, OptionsOfLaterVersionsAreRefusedAtTheirPlace) {
   const Model model = model_of("mlp.json");
   Plan plan = plan_of_release(model);

@@ -92,10 +92,11 @@ TEST(PackingChoice, RefusesWhatContradictsTheRow) {
   EXPECT_EQ(packing_mistakes("llama3_1_8b", {.document_length = "900", .packed_attention = PackedAttention::Sdpa}),
             "--document-length: There is no packed row. Write --packing 8192, too, or leave it out.\n"
             "--packed-attention: There is no packed row. Write --packing 8192, too, or leave it out.\n");
-  EXPECT_EQ(packing_mistakes("llama3_1_8b", {.batch = 2, .sequence = 4096, .packing = 8192}),
-            "--batch: A packed row is a micro-batch of one, and not of 2. Leave it out, and write a longer row, or write "
-            "--packed-attention flex.\n"
-            "--seq: The packed row has 8192 tokens. Leave it out.\n");
+  EXPECT_EQ(
+      packing_mistakes("llama3_1_8b", {.batch = 2, .sequence = 4096, .packing = 8192}),
+      "--batch: A packed row is a micro-batch of one, and not of 2. Leave it out, and write a longer row, or write "
+      "--packed-attention flex.\n"
+      "--seq: The packed row has 8192 tokens. Leave it out.\n");
   EXPECT_EQ(packing_mistakes("llama3_1_8b", {.packing = 8192, .document_length = "9000"}),
             "--document-length: A document of 9000 tokens does not fit into a row of 8192. Write at most 8192, or a "
             "longer row: trainers cut longer documents.\n");

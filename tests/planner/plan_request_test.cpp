@@ -87,6 +87,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::BackwardPrefetch, {"3"}},
     {PlanChoice::ReduceScatterBuffers, {"2"}},
     {PlanChoice::SeparateReduceScatter, {"yes"}},
+    {PlanChoice::CudaGraphs, {"yes"}},
 };
 
 PlanChoices all_choices() {

@@ -1,7 +1,7 @@
 """Plans of the flavor torchtitan-0.3 are held to torchtitan 0.3's own decoder, attention, checkpointing, units and loss under the real
 FSDP2: collectives, and requested, allocated and reserved bytes of each phase.
 
-    titan_decoder_test.py STUB FSDP_PLAN ENVIRONMENTS [CASE...]      exit 77 without PyTorch 2.13 or torchtitan 0.3
+    titan_decoder_test.py STUB FSDP_PLAN ENVIRONMENTS [CASE...]      eager and graphs are all cases of one; exit 77 without PyTorch 2.13 or torchtitan 0.3
 
 torchtitan 0.3 needs PyTorch 2.13: ./scripts/rehearsal_env torch-2.13.0 simple-fsdp finetuning.
 """
@@ -35,7 +35,7 @@ BLOCKS = "model.layers.{0..%d}"
 @dataclasses.dataclass
 class Case:
     name: str
-    model: str  # Of the library.
+    model: str  # From the library.
     titan: tuple[str, str]  # torchtitan's model and flavor.
     gpus: int
     checkpoint: str = "none"
@@ -43,6 +43,7 @@ class Case:
     documents: tuple[int, ...] = (1024, 512, 512)
     layers: int = 2
     chunked: bool = True
+    graphs: bool = False
     bounds: tuple[float, float, float] = (0.001, 0.001, 0.03)  # Relative differences: requested, allocated, reserved.
 
 
@@ -56,6 +57,13 @@ CASES = [
     Case("qwen_none", "qwen3_8b", QWEN, 8),
     Case("qwen_selective", "qwen3_8b", QWEN, 8, "selective"),
     Case("qwen_full_rows", "qwen3_8b", QWEN, 16, "full", batch=2),
+]
+GRAPH_CASES = [
+    Case("graph_llama", "llama3_1_8b", LLAMA, 4, "selective", graphs=True),
+    Case("graph_llama_none", "llama3_1_8b", LLAMA, 8, graphs=True),
+    Case("graph_llama_rows", "llama3_1_8b", LLAMA, 2, "full", batch=2, graphs=True),
+    Case("graph_qwen", "qwen3_8b", QWEN, 8, "selective", graphs=True),
+    Case("graph_qwen_full", "qwen3_8b", QWEN, 16, "full", graphs=True),
 ]
 
 
@@ -74,6 +82,7 @@ def plan_of(case: Case, spec_file: pathlib.Path, spec: dict[str, Any]) -> dict[s
         "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "float32", "cast_forward_inputs": False},
         **({} if case.checkpoint == "none" else {"activation_checkpointing": modules}),
         "optimizer": {"implementation": "fused", "clip_grad_norm": 1.0},
+        **({"cuda_graphs": True} if case.graphs else {}),
         "runtime": {"name": "pytorch-fsdp2", "flavor": "torchtitan-0.3", "version": "2.13", "implementations": loss},
     }
 
@@ -89,7 +98,7 @@ def measure(case: Case, folder: pathlib.Path) -> dict[str, Any]:
         "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "STUB_GPU_COUNT": world,
         "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0", "STUB_GPU_EVENTS": "done"}  # fmt: skip
     choices = {"model": case.titan[0], "flavor": case.titan[1], "layers": case.layers, "batch": case.batch, "documents": case.documents,
-               "checkpoint": case.checkpoint, "attention": "flex", "chunked": case.chunked}
+               "checkpoint": case.checkpoint, "attention": "flex", "chunked": case.chunked, "graphs": case.graphs}
     done = subprocess.run([PYTHON, "-B", HERE / "scripts" / "titan_decoder.py", json.dumps(choices)], env=environment, capture_output=True,
                           text=True, timeout=900)
     if not record.is_file():
@@ -133,8 +142,9 @@ class TorchtitansDecoder(unittest.TestCase):
                 self.assertLessEqual(abs(said - found), most * found)
 
 
-for _case in CASES:
-    if not sys.argv[4:] or _case.name in sys.argv[4:]:
+GROUPS = {"eager": CASES, "graphs": GRAPH_CASES}
+for _group, _case in [(group, case) for group, cases in GROUPS.items() for case in cases]:
+    if not sys.argv[4:] or {_case.name, _group} & set(sys.argv[4:]):
         setattr(TorchtitansDecoder, f"test_{_case.name}", lambda self, case=_case: self.check(case))
 
 if __name__ == "__main__":

@@ -88,8 +88,8 @@ TEST(OpRules, KernelsWithBoundariesComputeTheScoresOfDocumentsAlone) {
 }
 
 // q, k, v, the output and a number for each row of each head; K and V of grouped heads are not copied. The mask is an
-// input of the model. The backward has a copy of the gradient, a number for each row, and frees the output before it makes
-// the gradients of q, k and v.
+// input of the model. The backward has a copy of the gradient, a number for each row, and frees the output before it
+// makes the gradients of q, k and v.
 TEST(OpRules, FlexAttentionSavesNoScoresAndNoCopies) {
   const std::int64_t n = 512, q = 8 * 64, k = 2 * 64;
   const TapedBlock flex = packed_attention(PackedAttention::Flex, 4);

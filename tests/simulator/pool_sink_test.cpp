@@ -81,6 +81,31 @@ RC_GTEST_PROP(PoolSink, MatchesTheCachingAllocatorForAWholePlan, ()) {
   }
 }
 
+// Three of 20 MiB: one as usual, and one each of a warm-up and of a graph, which share nothing. The cache is emptied
+// before the graph, and what the graph has freed stays its own.
+TEST(PoolSink, AGraphHasAPoolOfItsOwn) {
+  constexpr std::int64_t kBytes = 20 << 20;
+  PoolSink pools;
+  pools.reset(3, {}, kEndlessMemory);
+  const auto take_and_free = [&](int id) {
+    pools.alloc(id, kBytes, MemoryStream::Compute, MemoryCategory::Temp);
+    pools.free(id);
+  };
+  take_and_free(0);
+  EXPECT_EQ(pools.reserved(), Bytes(kBytes));
+  pools.begin_warm_up();
+  take_and_free(1);
+  EXPECT_EQ(pools.reserved(), Bytes(2 * kBytes));
+  pools.begin_capture();
+  EXPECT_EQ(pools.reserved(), Bytes(0));
+  take_and_free(2);
+  pools.end_of_graph();
+  EXPECT_EQ(pools.reserved(), Bytes(kBytes));
+  take_and_free(0);
+  EXPECT_EQ(pools.reserved(), Bytes(2 * kBytes));
+  EXPECT_EQ(pools.peak_reserved(), Bytes(2 * kBytes));
+}
+
 TEST(PoolSink, TensorsAllocatedTogetherAreFreedTogether) {
   PoolSink pools;
   pools.reset(2, {}, kEndlessMemory);

@@ -1,11 +1,12 @@
 """Trains torchtitan 0.3's own decoder as its Trainer does: its model, attention, checkpointing, units, loss and clipping.
 titan_decoder.py CHOICES: a JSON object with "model" (llama3 or qwen3), "flavor", "layers", "batch", "documents" (lengths of a row's),
-"checkpoint" (none, full or selective), "attention" (flex) and "chunked" (whether the loss is in chunks).
+"checkpoint" (none, full or selective), "attention" (flex), "chunked" (whether the loss is in chunks) and "graphs" (CUDA graphs).
 
 The Trainer itself imports packages that read data and log, which say nothing of memory. FlexAttention is compiled with one
 configuration of its kernels in place of all that torchtitan tries."""
 
 import dataclasses
+import gc
 import importlib
 import json
 import os
@@ -17,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.attention.flex_attention import flex_attention
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+from torchtitan.distributed.cudagraph import wrap_with_cuda_graph
 from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
 from torchtitan.distributed.utils import clip_grad_norm_
 from torchtitan.models.common.attention import FlexAttention
@@ -50,16 +52,26 @@ if CHOICES["chunked"]:
     model._skip_lm_head = True
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 positions_of_row = torch.cat([torch.arange(length) for length in CHOICES["documents"]])
-for _ in range(STEPS):
-    optimizer.zero_grad()
+
+
+def forward_backward(inputs, labels, valid, extra):
+    pred = model(inputs, **extra)
+    loss, _ = loss_fn(pred, labels, valid)
+    del pred
+    loss.backward()
+    return loss
+
+
+run = wrap_with_cuda_graph(forward_backward) if CHOICES["graphs"] else forward_backward
+for step in range(STEPS):
+    optimizer.zero_grad(set_to_none=not CHOICES["graphs"])
     inputs = torch.randint(config.vocab_size, (CHOICES["batch"], tokens)).to("cuda")
     positions = positions_of_row.repeat(CHOICES["batch"], 1).to("cuda")
     labels = torch.randint(config.vocab_size, (CHOICES["batch"], tokens)).to("cuda")
     valid = torch.tensor(labels.numel(), device="cuda")
     masks = model.get_attention_masks(positions=positions)
-    pred = model(inputs, positions=positions, attention_masks=masks)
-    loss, _ = loss_fn(pred, labels, valid)
-    del pred
-    loss.backward()
+    loss = run(inputs, labels, valid, {"positions": positions, "attention_masks": masks})
     clip_grad_norm_(list(model.parameters()), 1.0, foreach=True)
     optimizer.step()
+    if step == 0:
+        gc.collect()  # The first call of compiled code leaves its arguments in a circle; the Trainer collects every 50 steps.
