@@ -36,8 +36,8 @@ inline void fix_graphs(const PlanChoices& choices, Space& space) {
 }
 
 /// Why the framework or the release has no CUDA graphs that are predicted. `nullopt` if the plan has none, or has
-/// these.
-inline std::optional<Error> graphs_misfit(const Plan& plan) {
+/// these, or if its release is unknown.
+inline std::optional<Error> graphs_misfit(const Plan& plan, bool is_of_unknown_release) {
   if (!plan.cuda_graphs) return std::nullopt;
   const std::string where(place_of(PlanChoice::CudaGraphs));
   if (!traits_of(plan).has_unit_setters) {

@@ -15,7 +15,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.distributed.cudagraph import wrap_with_cuda_graph
@@ -53,8 +53,10 @@ def compile_attention():
     heads = [torch.randn(CHOICES["batch"], tokens, number * attention.head_dim, dtype=torch.bfloat16, device="cuda", requires_grad=True)
              .view(shape) for number in (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads)]
     masks = model.get_attention_masks(positions=positions_of_row.repeat(CHOICES["batch"], 1).to("cuda"))
-    out = attention.inner_attention(*heads, attention_masks=masks, scale=attention.scaling, enable_gqa=attention.enable_gqa)
-    out.flatten(2).sum().backward()
+    out, _ = FlexAttention.compiled_flex_attn(
+        *(head.transpose(1, 2) for head in heads), score_mod=None, block_mask=masks, scale=attention.scaling,
+        enable_gqa=attention.enable_gqa, return_aux=AuxRequest(lse=False), kernel_options={})
+    out.transpose(1, 2).flatten(2).sum().backward()
 
 
 compile_attention()
