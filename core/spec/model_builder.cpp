@@ -505,17 +505,6 @@ void Builder::set_trainable(const Recipe& recipe) {
   if (workload_.quantization) append(errors_, check_quantized(model_));
 }
 
-/// A model without the attention that torchtitan 0.3 has is not of it.
-Errors check_titan(const Model& model) {
-  for (const Block& block : model.blocks) {
-    if (std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.attributes.from_cache; }))
-      return {};
-  }
-  return {
-      {"--flavor", fmt::format("torchtitan 0.3 has no model like {}.", model.name),
-       "Its models that are predicted are those of Llama 3 and Qwen3, without experts. Write --flavor transformers."}};
-}
-
 void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   const auto loss = values_.find(spec_.loss);
   if (loss == values_.end()) {

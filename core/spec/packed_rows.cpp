@@ -90,4 +90,14 @@ Errors check_packed(const PackedRow& row, const Model& model) {
            "Leave it out."}};
 }
 
+Errors check_titan(const Model& model) {
+  for (const Block& block : model.blocks) {
+    if (std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.attributes.from_cache; }))
+      return {};
+  }
+  return {
+      {"--flavor", fmt::format("torchtitan 0.3 has no model like {}.", model.name),
+       "Its models that are predicted are those of Llama 3 and Qwen3, without experts. Write --flavor transformers."}};
+}
+
 }  // namespace fsdp

@@ -35,4 +35,7 @@ void add_packed_inputs(const PackedRow& row, Model& model, std::map<std::string,
 /// Empty if nothing.
 Errors check_packed(const PackedRow& row, const Model& model);
 
+/// Why a model is none of torchtitan 0.3, whose rows are all packed: it lacks the attention with a table of its own.
+Errors check_titan(const Model& model);
+
 }  // namespace fsdp

@@ -21,6 +21,7 @@
 #include "planner/request/larger_gpus.h"
 #include "planner/request/packing_choice.h"
 #include "planner/request/plan_machines.h"
+#include "planner/request/torchtitan_choices.h"
 #include "planner/search/objective.h"
 #include "planner/space/batches.h"
 #include "planner/space/default_precision.h"
@@ -81,7 +82,6 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   space.wrap = choices.wrap;
   space.checkpoint = choices.checkpoint;
   if (choices.checkpoint_offload) space.base.checkpointing.offload_inputs = *choices.checkpoint_offload;
-  if (choices.cuda_graphs) space.base.cuda_graphs = *choices.cuda_graphs;
   space.wrap_ends = choices.wrap_ends;
   if (choices.cpu_offload) space.cpu_offload = choices.cpu_offload->is_on;
   if (choices.cpu_offload) {
@@ -99,11 +99,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   } else if (choices.accumulation) {
     space.base.accumulation = *choices.accumulation;
   }
-  if (!space.base.cuda_graphs) return;
-  // What check() refuses beside them is not searched.
-  space.may_expand_segments = false;
-  if (!space.cpu_offload) space.cpu_offload = false;
-  if (!space.accumulation) space.accumulation = 1;
+  fix_graphs(choices, space);
 }
 
 /// True if a value was given and could not be read, which another error reports.
@@ -158,14 +154,7 @@ void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
            "Leave it out, or plan for --torch 2.13 or later.");
     }
   }
-  if (base.cuda_graphs && !traits_of(base).has_unit_setters) {
-    fail(errors, PlanChoice::CudaGraphs, "CUDA graphs are predicted under FSDP2 alone.",
-         "Leave it out, or plan for --runtime fsdp2.");
-  } else if (base.cuda_graphs && !version.has_reduce_scatter_settings && !is_unread(request, PlanChoice::Torch)) {
-    fail(errors, PlanChoice::CudaGraphs,
-         fmt::format("torchtitan 0.3, whose CUDA graphs are predicted, needs PyTorch 2.13, and not {}.", version.name),
-         "Leave it out, or plan for --torch 2.13 or later.");
-  }
+  if (auto misfit = graphs_misfit(base, is_unread(request, PlanChoice::Torch))) errors.push_back(*std::move(misfit));
   base.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(1);
   base.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(false);
 }
@@ -556,13 +545,7 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
   if (choices.initialization) plan.initialization = *choices.initialization;
   if (choices.flavor) {
     const Result<Runtime> of_flavor = runtime_of_flavor(*choices.flavor);
-    if (of_flavor) {
-      plan.runtime.flavor = of_flavor->flavor;
-      plan.runtime.implementations = of_flavor->implementations;
-      const FlavorHabits habits = habits_of_flavor(*choices.flavor);
-      plan.checkpointing.early_stop = habits.early_stop;
-      plan.mixed_precision.cast_forward_inputs = habits.cast_forward_inputs;
-    }
+    if (of_flavor) set_flavor(plan, *of_flavor);
     if (!of_flavor) fail(errors, PlanChoice::Flavor, of_flavor.error()[0].what, of_flavor.error()[0].hint);
   }
   if (choices.torch) {

@@ -123,8 +123,8 @@ void TapeRecorder::checkpointed_forward() {
 }
 
 void TapeRecorder::keep_input(int storage) {
-  if (program_.storages[storage].kind != Storage::Kind::Inside || is_output_[storage]) return;
-  if (std::find(kept_inputs_.begin(), kept_inputs_.end(), storage) != kept_inputs_.end()) return;
+  // The result of a linear layer that is kept itself is no other tensor.
+  if (program_.storages[storage].kind != Storage::Kind::Inside || is_output_[storage] || saves_[storage] > 0) return;
   ++saves_[storage];
   kept_inputs_.push_back(storage);
 }

@@ -24,7 +24,8 @@ FLEX_CASES = [
     _case("checkpoint", "qwen3_0_6b", 16, {**MIXED, "activation_checkpointing": checkpointed("full", 2)}, 2048, "512", nodes=2, rank=9),
     _case("selective", "llama3_2_1b", 4, {**BF16, "activation_checkpointing": checkpointed("selective", 2)}, 2048, "256"),
     _case("fsdp1", "llama3_2_1b", 4, plan(MIXED), 2048, "512"),
-    _case("accumulate", "qwen3_0_6b", 2, {**MIXED, "accumulation": 2, "sync_every_micro_batch": False}, 1000, "300,212", replicate=2, rank=3),
+    _case("accumulate", "qwen3_0_6b", 2, {**MIXED, "accumulation": 2, "sync_every_micro_batch": False}, 1000, "300,212", replicate=2, rank=3,
+          allocated=1e-4),
     _case("ddp", "qwen3_0_6b", 1, {**BF16, **DDP}, 2048, "512", replicate=2, units=[{"modules": [""]}]),
     _case("alone", "gpt2", 1, {}, 1024, "100", units=[{"modules": ["transformer.h.{0..1}"], "modules_per_unit": 1}, {"modules": [""]}]),
 ]

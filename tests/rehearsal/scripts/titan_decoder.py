@@ -15,7 +15,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.distributed.cudagraph import wrap_with_cuda_graph
@@ -43,6 +43,25 @@ if policy is not None:
     policy.Config().build().apply(model)
 mesh = init_device_mesh("cuda", (dist.get_world_size(),), mesh_dim_names=("fsdp",))
 apply_fsdp_to_decoder(model, mesh, param_dtype=torch.bfloat16, reduce_dtype=torch.float32, pp_enabled=False)
+positions_of_row = torch.cat([torch.arange(length) for length in CHOICES["documents"]])
+
+
+def compile_attention():
+    """The first call of compiled code leaves its arguments in a circle of objects, which the Trainer collects every 50 steps."""
+    attention = model.layers["0"].attention if CHOICES["checkpoint"] == "none" else model.layers["0"]._checkpoint_wrapped_module.attention
+    shape = (CHOICES["batch"], tokens, -1, attention.head_dim)
+    heads = [torch.randn(CHOICES["batch"], tokens, number * attention.head_dim, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+             .view(shape) for number in (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads)]
+    masks = model.get_attention_masks(positions=positions_of_row.repeat(CHOICES["batch"], 1).to("cuda"))
+    out, _ = FlexAttention.compiled_flex_attn(
+        *(head.transpose(1, 2) for head in heads), score_mod=None, block_mask=masks, scale=attention.scaling,
+        enable_gqa=attention.enable_gqa, return_aux=AuxRequest(lse=False), kernel_options={})
+    out.transpose(1, 2).flatten(2).sum().backward()
+
+
+compile_attention()
+gc.collect()
+torch.cuda.empty_cache()
 model.to_empty(device="cuda")
 model.train()
 inner = CrossEntropyLoss.Config(global_vocab_size=config.vocab_size)
@@ -51,7 +70,6 @@ if CHOICES["chunked"]:
     loss_fn.set_lm_head(model.lm_head)
     model._skip_lm_head = True
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-positions_of_row = torch.cat([torch.arange(length) for length in CHOICES["documents"]])
 
 
 def forward_backward(inputs, labels, valid, extra):
@@ -63,7 +81,7 @@ def forward_backward(inputs, labels, valid, extra):
 
 
 run = wrap_with_cuda_graph(forward_backward) if CHOICES["graphs"] else forward_backward
-for step in range(STEPS):
+for _ in range(STEPS):
     optimizer.zero_grad(set_to_none=not CHOICES["graphs"])
     inputs = torch.randint(config.vocab_size, (CHOICES["batch"], tokens)).to("cuda")
     positions = positions_of_row.repeat(CHOICES["batch"], 1).to("cuda")
@@ -73,5 +91,3 @@ for step in range(STEPS):
     loss = run(inputs, labels, valid, {"positions": positions, "attention_masks": masks})
     clip_grad_norm_(list(model.parameters()), 1.0, foreach=True)
     optimizer.step()
-    if step == 0:
-        gc.collect()  # The first call of compiled code leaves its arguments in a circle; the Trainer collects every 50 steps.
