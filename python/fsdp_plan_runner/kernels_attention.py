@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from fsdp_plan_runner import kernels_liger
 from fsdp_plan_runner.constants import rotary_frequencies
 from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
@@ -80,6 +81,8 @@ def _rotate_by_halves(op: Op, x: torch.Tensor, cos: torch.Tensor, sin: torch.Ten
 @kernel("rotary")
 def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     q, k, cos, sin = inputs
+    if op.attributes["liger"]:
+        return kernels_liger.rotary(q, k, cos, sin, by_halves=op.attributes["by_halves"])
     if cos.is_complex():
         return _rotate_complex(q, k, cos.unsqueeze(2))
     # Whether heads come first determines the memory order of gradients.
