@@ -174,7 +174,7 @@ CommandResult models_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Expanded)) return print_expanded(line, output);
   Errors unused;
   for (const Option option : {Option::Recipe, Option::Batch, Option::Sequence, Option::SetDimension, Option::Trainable,
-                              Option::Freeze, Option::Lora, Option::Quantize, Option::Flavor}) {
+                              Option::Freeze, Option::Lora, Option::Quantize, Option::Liger, Option::Flavor}) {
     if (line.has(option)) {
       unused.push_back({std::string(flag_of(option)), "It does not apply to the list of models.",
                         "Name a model and add --expanded."});

@@ -252,6 +252,9 @@ Result<planner::CheckpointChoice> read_as(const planner::ChoiceRow& /*row*/, con
 Result<LoraOptions> read_as(const planner::ChoiceRow& row, const std::string& text, const LoraOptions& /*type*/) {
   return parse_lora(text, place_of(row));
 }
+Result<LigerKernels> read_as(const planner::ChoiceRow& row, const std::string& text, const LigerKernels& /*type*/) {
+  return parse_liger(text, place_of(row));
+}
 Result<Quantization> read_as(const planner::ChoiceRow& row, const std::string& text, const Quantization& /*type*/) {
   return parse_quantization(text, place_of(row));
 }

@@ -121,6 +121,7 @@ class CodeWriter {
         frozen_(frozen_of(model)),
         kept_ops_(kept_ops_code(plan, model)),
         quantization_(words_of_quantization(plan, model)),
+        liger_(words_of_liger(plan, model)),
         of_parts_(of_parts(plan, model)) {}
 
   std::string write() {
@@ -211,6 +212,9 @@ class CodeWriter {
                    {"Load the model with this quantization_config, and without prepare_model_for_kbit_training, which "
                     "makes",
                     "embeddings, head and norms float32:", "", fmt::format("    {}", quantization_), ""});
+    }
+    if (plan_.liger) {
+      lines.insert(lines.begin() + 2, {"Give the model Liger's kernels first:", "", fmt::format("    {}", liger_), ""});
     }
     if (plan_.optimizer.muon) {
       lines.push_back(fmt::format(
@@ -498,6 +502,7 @@ class CodeWriter {
   Frozen frozen_;
   std::vector<std::string> kept_ops_;
   std::string quantization_;
+  std::string liger_;
   std::vector<std::string> of_parts_;
   std::string text_;
 };

@@ -146,12 +146,9 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
     add("optim", fmt::format("\"{}{}\"", optimizer_row(plan.optimizer).hugging_face, is_fused ? "_fused" : ""));
   }
   add("weight_decay", fmt::format("{}", plan.optimizer.weight_decay));
-  if (const Loss& loss = plan.runtime.implementations.loss; loss != Loss{}) {
-    lines.push_back(fmt::format("        {},", loss_row(loss).hugging_face));
-    // The other kernels of the library are not in the plan.
-    add("liger_kernel_config",
-        R"({"fused_linear_cross_entropy": True, "cross_entropy": False, "rope": False, "rms_norm": False, )"
-        R"("layer_norm": False, "swiglu": False, "geglu": False})");
+  if (plan.runtime.implementations.loss != Loss{} || plan.liger) {
+    add("use_liger_kernel", "True");
+    add("liger_kernel_config", liger_config_of(plan, config.model));
   }
   if (!plan.checkpointing.entries.empty()) {
     const std::string name = config.release.has_keys_of_fsdp2 ? "activation_checkpointing" : "gradient_checkpointing";

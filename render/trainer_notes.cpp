@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/parse_units.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/liger_kernels.h"
 #include "core/plan/loss_table.h"
 #include "core/plan/quantization.h"
 #include "core/spec/quantized_base.h"
@@ -62,6 +64,30 @@ std::string words_of_adapters(const TrainerConfig& config) {
 }
 
 }  // namespace
+
+std::string liger_config_of(const Plan& plan, const Model& model) {
+  std::array<bool, kNumLigerKernels> runs{};
+  for (const Block& block : model.blocks) {
+    for (const Op& op : block.ops) {
+      if (op.kind == OpKind::LigerGlu) runs[static_cast<std::size_t>(LigerKernel::Glu)] = true;
+      if (!op.attributes.liger) continue;
+      runs[static_cast<std::size_t>(op.kind == OpKind::RmsNorm ? LigerKernel::RmsNorm : LigerKernel::Rope)] = true;
+    }
+  }
+  const auto word = [&](LigerKernel kernel) { return runs[static_cast<std::size_t>(kernel)] ? "True" : "False"; };
+  const bool has_loss = plan.runtime.implementations.loss.kind == LossKind::Liger;
+  return fmt::format(
+      R"({{"fused_linear_cross_entropy": {}, "cross_entropy": False, "rope": {}, "rms_norm": {}, "layer_norm": False, )"
+      R"("swiglu": {}, "geglu": {}}})",
+      has_loss ? "True" : "False", word(LigerKernel::Rope), word(LigerKernel::RmsNorm), word(LigerKernel::Glu),
+      word(LigerKernel::Glu));
+}
+
+std::string words_of_liger(const Plan& plan, const Model& model) {
+  if (!plan.liger) return {};
+  return fmt::format("liger_kernel.transformers._apply_liger_kernel_to_instance(model, **{})",
+                     liger_config_of(plan, model));
+}
 
 std::string words_of_quantization(const Plan& plan, const Model& model) {
   if (!plan.quantization) return {};
@@ -161,6 +187,9 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const bool has_argument = config.release.trainer == planner::Trainer::Transformers;
   if (const Loss& loss = plan.runtime.implementations.loss; loss != Loss{} && !has_argument) {
     duties.emplace_back("loss", words_of_loss(loss));
+  }
+  if (plan.liger && !has_argument) {
+    duties.emplace_back("kernels", words_of_liger(plan, config.model) + " before the model is wrapped");
   }
   if (plan.quantization) {
     duties.emplace_back("base", fmt::format("from_pretrained(..., quantization_config={}), without "

@@ -30,6 +30,11 @@ std::string words_of_loss(const Loss& loss);
 
 /// "one row of 8192 tokens: SFTConfig(packing=True, ...) of trl 1.16.0, ...". REQUIRES: the plan is packed.
 std::string words_of_packing(const Plan& plan);
+/// liger_kernel_config of transformers' TrainingArguments: what runs in the plan's model, and nothing else.
+std::string liger_config_of(const Plan& plan, const Model& model);
+/// The call that gives a model Liger's kernels, as its Trainer does; empty if the plan has none.
+std::string words_of_liger(const Plan& plan, const Model& model);
+
 /// The BitsAndBytesConfig of a plan's quantized base; empty if it has none.
 std::string words_of_quantization(const Plan& plan, const Model& model);
 

@@ -411,6 +411,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   if (auto misfit = optimizer_misfit(plan, model, plan.mesh, plan.cpu_offload)) errors.push_back(*std::move(misfit));
   if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));
   if (auto misfit = quantization_misfit(plan, model)) errors.push_back(*std::move(misfit));
+  if (auto misfit = liger_misfit(plan)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
   check_padding_mask(plan, model, errors);
   check_loss(plan, model, errors);

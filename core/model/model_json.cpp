@@ -108,6 +108,8 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("num_buckets", attributes.num_buckets, usual.num_buckets);
   member("max_distance", attributes.max_distance, usual.max_distance);
   member("bidirectional", attributes.bidirectional, usual.bidirectional);
+  member("liger", attributes.liger, usual.liger);
+  member("in_place", attributes.in_place, usual.in_place);
   member("out_features", attributes.out_features, usual.out_features);
   member("nested", attributes.nested, usual.nested);
   member("fp4", attributes.fp4, usual.fp4);

@@ -54,11 +54,12 @@ enum class OpKind : std::uint8_t {
   Mul,  ///< Two tensors.
   Add,
   Sub,
-  Scale,    ///< By a number: x * c. Attribute `rounded`.
-  Softcap,  ///< c * tanh(x / c), as in Gemma-2.
-  Dropout,  ///< Attribute `probability`; a no-op at 0.
-  Cast,     ///< Attribute `dtype`.
-  Detach,   ///< Cuts the gradient; a view.
+  Scale,     ///< By a number: x * c. Attribute `rounded`.
+  Softcap,   ///< c * tanh(x / c), as in Gemma-2.
+  LigerGlu,  ///< gate, up -> silu(gate) * up, or by GELU's tanh form with `approximate`, in one kernel of Liger.
+  Dropout,   ///< Attribute `probability`; a no-op at 0.
+  Cast,      ///< Attribute `dtype`.
+  Detach,    ///< Cuts the gradient; a view.
 
   // Shape. The first five are views: no memory moves.
   Reshape,     ///< The output shape is given.
@@ -206,6 +207,8 @@ struct OpAttributes {
   bool wide = false;               ///< RotaryTable: in fp32, so that heads are turned in fp32 (OLMo). Router.
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
   bool wide_weight = false;        ///< RMSNorm multiplies by the weight in fp32, and casts last (OLMo 2).
+  bool liger = false;              ///< RMSNorm, Rotary: one kernel of Liger.
+  bool in_place = false;           ///< RMSNorm of Liger: its input's gradient is written over its output's.
   bool approximate = false;        ///< GELU by tanh.
   bool written_out = false;        ///< GELU by tanh, call by call; RotaryTable without a product.
   bool transposed_weight = false;  ///< Linear stores [in, out] (GPT-2's Conv1D).

@@ -36,6 +36,7 @@ ShapeRule linear, linear_4bit, embedding, conv1d, conv2d, norm, group_norm, batc
     max_pool2d, adaptive_avg_pool2d, router, experts, grouped_experts, cross_entropy, linear_cross_entropy, mse_loss;
 ShapeRule reshape, transpose, slice, select, expand, split, cat, stack, set_slice, kv_cache, index, pad, softmax;
 ShapeRule reduction;  ///< Mean, Sum and Std.
+ShapeRule gated;      ///< Two inputs of one shape, which the output has.
 ShapeRule same;       ///< The shape of the input.
 ShapeRule broadcast;  ///< The shape of the first input, to which the second broadcasts.
 ShapeRule requested;  ///< The requested shape.

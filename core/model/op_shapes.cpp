@@ -32,6 +32,11 @@ Rule op_shape_rules::broadcast(const OpAttributes& /*unused*/, const OpShapes& s
   return one(s.inputs[0]);
 }
 
+Rule op_shape_rules::gated(const OpAttributes& /*unused*/, const OpShapes& s) {
+  if (s.inputs[0] != s.inputs[1]) return wrong("{} and {} differ.", to_string(s.inputs[0]), to_string(s.inputs[1]));
+  return one(s.inputs[0]);
+}
+
 Rule op_shape_rules::requested(const OpAttributes& /*unused*/, const OpShapes& s) {
   return one(s.requested);
 }

@@ -161,6 +161,7 @@ Rows elementwise() {
        .saves_tensors = false,
        .takes_scalars = true},
       {.kind = OpKind::Softcap, .name = "softcap", .attributes = {{"softcap", Number, true, "The cap."}}},
+      {.kind = OpKind::LigerGlu, .name = "liger_glu", .arity = kTwo, .shape = shape::gated, .is_plain = false},
       {.kind = OpKind::Dropout,
        .name = "dropout",
        .attributes = {{"probability", Number, true, "Share of elements that become 0."}}},

@@ -12,7 +12,7 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::string_view kPlace = "--loss";
+constexpr std::string_view kLossOption = "--loss";
 constexpr std::string_view kChunks = "chunks=";
 constexpr std::int64_t kMostChunks = 1 << 20;
 
@@ -28,20 +28,20 @@ Result<Loss> parse_loss(std::string_view text) {
     names.emplace_back(row.name);
   }
   if (found == nullptr) {
-    return failure(std::string(kPlace), fmt::format("Unknown loss \"{}\".", name),
+    return failure(std::string(kLossOption), fmt::format("Unknown loss \"{}\".", name),
                    suggest_name(std::string(name), names));
   }
   Loss loss{.kind = found->kind};
   if (comma == std::string_view::npos) return loss;
   const std::string_view option = text.substr(comma + 1);
   if (found->chunks == 0) {
-    return failure(std::string(kPlace), fmt::format("{} has no option \"{}\".", found->title, option),
+    return failure(std::string(kLossOption), fmt::format("{} has no option \"{}\".", found->title, option),
                    fmt::format("Write {}.", found->name));
   }
   const std::optional<std::int64_t> chunks =
       option.starts_with(kChunks) ? parse_integer(option.substr(kChunks.size())) : std::nullopt;
   if (!chunks || *chunks < 1 || *chunks > kMostChunks) {
-    return failure(std::string(kPlace), fmt::format("\"{}\" is not a number of chunks.", option),
+    return failure(std::string(kLossOption), fmt::format("\"{}\" is not a number of chunks.", option),
                    fmt::format("Write {},chunks={}, for example.", found->name, found->chunks));
   }
   loss.chunks = *chunks;

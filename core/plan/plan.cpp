@@ -174,6 +174,24 @@ std::optional<Error> quantization_misfit(const Plan& plan, const Model& model) {
                "Compute in the dtype of the storage: --precision mixed or bf16."};
 }
 
+// The kernels are called in the parameters' own dtype and from transformers' classes. Not compared: ZeRO and
+// SimpleFSDP.
+std::optional<Error> liger_misfit(const Plan& plan) {
+  if (!plan.liger) return std::nullopt;
+  const FrameworkTraits& traits = traits_of(plan);
+  if (traits.zero_stage > 0 || traits.gathers_each_read) {
+    return Error{"--liger", fmt::format("Liger's kernels are not predicted under {}.", traits.title),
+                 "Plan with --runtime fsdp2, fsdp1 or ddp."};
+  }
+  const Implementations& use = plan.runtime.implementations;
+  if (use.rms_norm == RmsNormImplementation::WrittenOut && use.rotary == RotaryImplementation::Halves) {
+    return std::nullopt;
+  }
+  return Error{"--liger",
+               fmt::format("Liger replaces parts of transformers' models, not those of {}.", plan.runtime.flavor),
+               "Plan with --flavor transformers, or without --liger."};
+}
+
 std::optional<Error> passes_misfit(const Plan& plan, const Model& model) {
   if (!has_passes(model)) return std::nullopt;
   const auto refuse = [](std::string where, std::string_view what, std::string hint) {

@@ -14,6 +14,7 @@
 #include "core/base/units.h"
 #include "core/model/model.h"
 #include "core/model/model_index.h"
+#include "core/plan/liger_kernels.h"
 #include "core/plan/lora.h"
 #include "core/plan/mesh.h"
 #include "core/plan/packing.h"
@@ -250,6 +251,7 @@ struct Plan {
   std::optional<LoraOptions> lora = {};           ///< Adapters, by which the model is built; everything else is frozen.
   std::optional<Packing> packing = {};            ///< A micro-batch is one row of several documents.
   std::optional<Quantization> quantization = {};  ///< The frozen base below the adapters is stored so.
+  std::optional<LigerKernels> liger = {};         ///< Kernels of Liger, by which the model is built.
 
   Mesh mesh;
   std::vector<Unit> units;               ///< In the order of the fully_shard calls: bottom-up, the root last.
@@ -302,6 +304,9 @@ std::optional<Error> passes_misfit(const Plan& plan, const Model& model);
 
 /// Why a quantized base cannot be trained, or is not predicted, under this plan.
 std::optional<Error> quantization_misfit(const Plan& plan, const Model& model);
+
+/// Why Liger's kernels cannot run, or are not predicted, under this plan.
+std::optional<Error> liger_misfit(const Plan& plan);
 
 /// The dtype in which ZeRO computes; that of the copy that its optimizer updates. mixed_precision is bf16.enabled or
 /// fp16.enabled: parameters and gradients are in its param_dtype, and the optimizer updates the rank's part of an fp32

@@ -65,6 +65,16 @@ void read_quantization(const JsonValue& value, Plan& plan, JsonErrors& errors) {
   for (const Error& error : quantization.error()) errors.add(value, error.what, error.hint);
 }
 
+void read_liger(const JsonValue& value, Plan& plan, JsonErrors& errors) {
+  if (!expect_type(value, JsonType::String, "a string", errors)) return;
+  const auto kernels = parse_liger(value.text, {});
+  if (kernels) {
+    plan.liger = *kernels;
+    return;
+  }
+  for (const Error& error : kernels.error()) errors.add(value, error.what, error.hint);
+}
+
 }  // namespace
 
 void model_fields(Fields& fields, Plan& plan) {
@@ -107,6 +117,12 @@ void model_fields(Fields& fields, Plan& plan) {
       R"("type": "string", "pattern": "^(nf4|fp4)(,double)?(,uint8)?$")",
       [&](const JsonValue& value, JsonErrors& errors) { read_quantization(value, plan, errors); });
   fields.optional_as(
+      "liger_kernels",
+      "Kernels of liger-kernel in place of parts of the model: all that the library has for its family, or names of "
+      "rope, rms_norm and glu. Its loss is a loss.",
+      R"("type": "string", "pattern": "^(all|(rope|rms_norm|glu)(,(rope|rms_norm|glu))*)$")",
+      [&](const JsonValue& value, JsonErrors& errors) { read_liger(value, plan, errors); });
+  fields.optional_as(
       "dimensions",
       "Sizes of the workload, by the name that the spec gives them: batch (per rank and micro-batch), seq "
       "and others.",
@@ -133,6 +149,7 @@ void write_model_members(JsonWriter& writer, const Plan& plan) {
     writer.end_object();
   }
   if (plan.quantization) writer.member("quantization", to_text(*plan.quantization));
+  if (plan.liger) writer.member("liger_kernels", to_text(*plan.liger));
   if (!plan.lora) return;
   writer.key("lora");
   writer.begin_object();

@@ -31,6 +31,7 @@
 #include "core/model/model.h"
 #include "core/model/op.h"
 #include "core/model/op_shapes.h"
+#include "core/plan/liger_kernels.h"
 #include "core/plan/lora.h"
 #include "core/plan/packing.h"
 #include "core/plan/quantization.h"
@@ -64,6 +65,16 @@ struct BlockDefinition {
   std::vector<std::string> absent_inputs;  ///< Optional inputs that were requested but missing.
 
   bool operator==(const BlockDefinition&) const = default;
+};
+
+/// A part of a block that one of Liger's kernels could replace.
+struct LigerPart {
+  std::string family;  ///< The first word of its class.
+  LigerKernel kernel = LigerKernel::Rope;
+  LigerPatch patch = LigerPatch::None;  ///< What the library does with it.
+  bool is_known = false;                ///< The family has a row.
+
+  bool operator==(const LigerPart&) const = default;
 };
 
 struct LinearOptions {
@@ -144,6 +155,13 @@ class BlockBuilder {
   /// weights before. REQUIRES: the quantization outlives the builder.
   void quantize(const Quantization& quantization, Dtype base);
   bool is_quantized() const { return quantization_ != nullptr; }
+  /// From here on, replaces parts by Liger's kernels. REQUIRES: the kernels outlive the builder.
+  void use_liger(const LigerKernels& kernels) { liger_ = &kernels; }
+  /// What Liger does with such a part of a family, None if that kernel is not asked for or not predicted. Notes it.
+  LigerPatch patch_of(LigerKernel kernel, std::string_view family, std::string_view module = {});
+  /// The same with GLU: whether `liger_glu` replaces the activation and the product after it.
+  bool has_liger_glu(std::string_view family);
+  const std::vector<LigerPart>& liger_parts() const { return liger_parts_; }
   /// Whether adapters target a layer of this name, relative to the scope. Notes its targets as found.
   bool is_adapted(std::string_view module, bool is_output_head = false);
   /// Fails if they name this layer, which PEFT would adapt in another way than a linear one.
@@ -263,12 +281,15 @@ class BlockBuilder {
     bool by_halves = false;
     bool complex = false;
     bool in_float = false;
+    std::string_view family = {};  ///< The first word of the class names, by which Liger replaces it.
   };
   QueryKey rotary(BlockValue query, BlockValue key, CosSin table, RotaryOptions options);
   QueryKey rotary(BlockValue query, BlockValue key, CosSin table) { return rotary(query, key, table, {}); }
   /// query [batch, seq, heads, dim], key, value [batch, key_seq, kv_heads, dim] -> [batch, seq, heads * dim].
   BlockValue attention(BlockValue query, BlockValue key, BlockValue value, const AttentionOptions& options);
 
+  /// silu(gate) * up, or gelu(gate) * up by tanh.
+  BlockValue liger_glu(BlockValue gate, BlockValue up, bool approximate_gelu);
   BlockValue silu(BlockValue x);
   BlockValue gelu(BlockValue x, bool approximate);
   BlockValue relu(BlockValue x);
@@ -363,6 +384,7 @@ class BlockBuilder {
                                         BlockValue value);
   /// The two parts of the scope's module.
   void declare_saved(std::string_view class_name);
+  LigerPatch patch_of_norm_class(std::string_view class_name, std::string_view module);
   BlockValue unary(OpKind kind, BlockValue x, const OpAttributes& attributes = {});
   BlockValue binary(OpKind kind, BlockValue a, BlockValue b);
   BlockValue norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width, const NormOptions& options,
@@ -389,6 +411,8 @@ class BlockBuilder {
   std::vector<bool> found_targets_;
   std::vector<bool> found_saved_;
   std::vector<std::string> linear_names_;
+  const LigerKernels* liger_ = nullptr;
+  std::vector<LigerPart> liger_parts_;
   const Quantization* quantization_ = nullptr;
   Dtype unpacked_ = Dtype::Float32;  // The dtype of quantized weights before.
 };

@@ -89,8 +89,13 @@ BlockValue BlockBuilder::norm(OpKind kind, std::string_view module, BlockValue x
 }
 
 BlockValue BlockBuilder::rms_norm(std::string_view module, BlockValue x, const NormOptions& options) {
+  const LigerPatch patch = patch_of_norm_class(options.class_name, module);
   return norm(OpKind::RmsNorm, module, x, size(x, -1), options,
-              {.unit_offset = options.unit_offset, .wide_weight = options.wide_weight}, "RMSNorm");
+              {.unit_offset = options.unit_offset,
+               .wide_weight = options.wide_weight,
+               .liger = patch != LigerPatch::None,
+               .in_place = patch == LigerPatch::InPlace},
+              "RMSNorm");
 }
 
 BlockValue BlockBuilder::layer_norm(std::string_view module, BlockValue x, const NormOptions& options) {
@@ -196,6 +201,7 @@ BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::in
 }
 
 BlockBuilder::QueryKey BlockBuilder::rotary(BlockValue query, BlockValue key, CosSin table, RotaryOptions options) {
+  const bool liger = patch_of(LigerKernel::Rope, options.family) != LigerPatch::None;
   const auto rotated = op({.kind = OpKind::Rotary,
                            .inputs = {query, key, table.cos, table.sin},
                            .attributes = {.heads = size(query, 2),
@@ -205,7 +211,8 @@ BlockBuilder::QueryKey BlockBuilder::rotary(BlockValue query, BlockValue key, Co
                                           .interleaved = options.interleaved,
                                           .by_halves = options.by_halves,
                                           .as_complex = options.complex,
-                                          .in_float = options.in_float},
+                                          .in_float = options.in_float,
+                                          .liger = liger},
                            .names = {"query", "key"}});
   return {rotated[0], rotated[1]};
 }

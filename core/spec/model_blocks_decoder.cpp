@@ -205,7 +205,8 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
     rotated = b.rotary(q, k, {b.input(is_local ? "cos_local" : "cos"), b.input(is_local ? "sin_local" : "sin")},
                        {.partial = options.flag("partial_rotary"),
                         .interleaved = options.flag("interleaved_rotary"),
-                        .by_halves = options.flag("rotary_by_halves")});
+                        .by_halves = options.flag("rotary_by_halves"),
+                        .family = family});
     b.local("query_states", rotated.query);
     b.local("key_states", rotated.key);
   }
@@ -230,6 +231,10 @@ BlockValue fused_mlp(BlockBuilder& b, const BlockOptions& options, BlockValue x,
   const LinearOptions linear = {.bias = options.flag("mlp_bias")};
   const auto parts = b.split(b.linear("gate_up_proj", x, 2 * intermediate, linear), 2, -1);
   b.local("gate", parts[0]);
+  if (b.has_liger_glu(family_of(options))) {
+    b.local("up_states", parts[1]);
+    return b.linear("down_proj", b.liger_glu(parts[0], parts[1], false), b.size(x, -1), linear);
+  }
   const BlockValue up =
       b.local("up_states", b.mul(parts[1], b.activation("activation_fn", OpKind::Silu, parts[0], "SiLU")));
   return b.linear("down_proj", up, b.size(x, -1), linear);
@@ -245,6 +250,12 @@ BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_v
   if (options.flag("fused_gate_up")) return fused_mlp(b, options, x, intermediate);
   for (const char* name : {"gate_proj", "up_proj", "down_proj"}) b.declare(name, "Linear");
   BlockValue gate = b.linear("gate_proj", x, intermediate, linear);
+  if (b.has_liger_glu(family_of(options))) {
+    b.declare("act_fn", is_gelu ? "GELUTanh" : "SiLU");
+    const BlockValue up = b.linear("up_proj", x, intermediate, linear);
+    const BlockValue output = b.linear("down_proj", b.liger_glu(gate, up, is_gelu), b.size(x, -1), linear);
+    return b.dropout("", output, options.number("residual_dropout"));
+  }
   if (is_gelu) {
     const auto act = b.enter("act_fn", "GELUTanh");
     gate = b.gelu(gate, true);

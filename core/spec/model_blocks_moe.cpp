@@ -74,6 +74,7 @@ std::string moe_class(const BlockOptions& options) {
 }
 
 std::int64_t experts_of(BlockBuilder& b, const BlockOptions& options) {
+  b.patch_of(LigerKernel::Glu, family_of(options));
   if (b.is_quantized()) {
     b.fail("A quantized base of experts is not predicted.",
            "transformers 5 stacks experts in parameters that bitsandbytes leaves as they are: capture the script.");

@@ -20,6 +20,7 @@
 #include "core/spec/block_kinds.h"
 #include "core/spec/captured_model.h"
 #include "core/spec/dimensions.h"
+#include "core/spec/liger_parts.h"
 #include "core/spec/model_spec.h"
 #include "core/spec/module_tree.h"
 #include "core/spec/packed_rows.h"
@@ -88,6 +89,7 @@ class Builder {
   std::int64_t num_value_elements_ = 0;
   std::int64_t num_parameter_elements_ = 0;
   FoundTargets adapters_;
+  LigerParts liger_;
   std::optional<PackedRow> row_;
   Errors errors_;
 };
@@ -188,12 +190,14 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   if (workload_.lora) builder.adapt(*workload_.lora, module.repeated ? module.name + "0" : module.name);
   if (row_) builder.pack(row_->attention, row_->documents);
   if (workload_.quantization) builder.quantize(*workload_.quantization, spec_.dtype);
+  if (workload_.liger) builder.use_liger(*workload_.liger);
   if (entry.kind == nullptr) {
     write_plain_ops(builder, module, entry.op_options);
   } else {
     entry.kind->build(builder, options);
   }
   adapters_.note(builder);
+  liger_.note(builder);
   auto definition = builder.finish();
   if (!definition) {
     Errors errors = std::move(definition).error();
@@ -524,6 +528,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   if (workload_.lora) append(errors_, adapters_.check(*workload_.lora, spec_));
   if (row_) append(errors_, check_packed(*row_, model_));
   if (workload_.titan_attention) append(errors_, check_titan(model_));
+  if (workload_.liger) append(errors_, liger_.check(*workload_.liger, spec_.name));
   if (!errors_.empty()) return;
   append(errors_, tree_.tie(spec_.tied));
   append(errors_, tree_.finish(spec_.registration));

@@ -210,6 +210,7 @@ struct Workload {
   bool titan_attention = false;          ///< `Implementations::titan_attention`.
   bool padding_mask = false;             ///< `Implementations::padding_mask`, if the model's blocks can make one.
   std::optional<Quantization> quantization = {};  ///< The frozen base is stored so. REQUIRES: adapters.
+  std::optional<LigerKernels> liger = {};         ///< Parts of the model are kernels of Liger.
   bool loss_after_root = false;  ///< `Implementations::loss_after_root`, if the last entry is the loss alone, and
   bool float_logits = false;     ///< `Implementations::float_logits`, if there is such an entry.
   /// `LossRow::takes_head`: the head and the loss become one op, if the model ends with a head and such an entry.

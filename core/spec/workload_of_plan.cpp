@@ -35,7 +35,8 @@ Workload workload_of(const Plan& plan) {
                     .frozen = plan.frozen,
                     .lora = plan.lora,
                     .packing = plan.packing,
-                    .quantization = plan.quantization};
+                    .quantization = plan.quantization,
+                    .liger = plan.liger};
   apply_implementations(plan.runtime.implementations, workload);
   return workload;
 }

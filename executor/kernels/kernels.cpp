@@ -11,7 +11,7 @@ namespace fsdp::executor {
 namespace {
 
 // In the order of the enum. Recorded ops have no kernel: only their script can run them, and an earlier check refuses
-// them. So have layers of bitsandbytes, whose kernels are on GPUs.
+// them. So have layers of bitsandbytes and Liger, whose kernels are on GPUs.
 constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::linear,
     kernels::embedding,
@@ -36,6 +36,7 @@ constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::sub,
     kernels::scale,
     kernels::softcap,
+    nullptr,
     kernels::dropout,
     kernels::cast,
     kernels::detach,

@@ -76,6 +76,10 @@ Errors check_executable(const Plan& plan) {
     errors.push_back({"/model/quantization", "Layers of bitsandbytes have kernels for GPUs alone.",
                       "Leave it out, or write: fsdp-plan execute, which trains with the library itself."});
   }
+  if (plan.liger) {
+    errors.push_back({"/model/liger_kernels", "Kernels of Liger run on GPUs alone.",
+                      "Leave it out, or write: fsdp-plan execute, which trains with the library itself."});
+  }
   if (plan.checkpointing.offload_inputs) {
     errors.push_back(
         {"/activation_checkpointing/offload_inputs", "Inputs of blocks are not moved to the host.", "Write false."});

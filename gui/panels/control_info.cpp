@@ -169,6 +169,7 @@ std::vector<ControlInfo> work_controls() {
   std::vector<std::int64_t> lengths;
   for (std::int64_t length = 128; length <= 131072; length *= 2) lengths.push_back(length);
   const std::vector<std::string> ranks = {"8", "16", "32", "64"};
+  const std::vector<std::string> kernels = {"all", "rope,rms_norm,glu", "rms_norm,glu"};
   const std::vector<std::string> quantizations = {"nf4", "nf4,double", "fp4"};
   return {
       {PlanChoice::Recipe, "Recipe", kWork, ControlKind::Choice,
@@ -216,6 +217,13 @@ std::vector<ControlInfo> work_controls() {
        [](const Snapshot& s) { return s.report.plan.quantization ? to_text(*s.report.plan.quantization) : "no"; },
        {},
        quantizations},
+      {PlanChoice::Liger,
+       "Liger's kernels",
+       kWork,
+       ControlKind::Open,
+       [](const Snapshot& s) { return s.report.plan.liger ? to_text(*s.report.plan.liger) : "none"; },
+       {},
+       kernels},
   };
 }
 

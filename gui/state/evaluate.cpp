@@ -129,6 +129,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   kept.plan.lora = kept.workload.lora;
   kept.plan.packing = kept.workload.packing;
   kept.plan.quantization = kept.workload.quantization;
+  kept.plan.liger = kept.workload.liger;
   return kept;
 }
 

@@ -46,9 +46,10 @@ constexpr std::size_t kMostSearched = 3;
 /// True if two workloads differ at most in sizes.
 bool trains_the_same(const Workload& a, const Workload& b) {
   return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen && a.lora == b.lora &&
-         a.quantization == b.quantization && a.packing == b.packing && a.padding_mask == b.padding_mask &&
-         a.loss_after_root == b.loss_after_root && a.float_logits == b.float_logits &&
-         a.titan_attention == b.titan_attention && a.loss_takes_head == b.loss_takes_head &&
+         a.quantization == b.quantization && a.liger == b.liger && a.packing == b.packing &&
+         a.padding_mask == b.padding_mask && a.loss_after_root == b.loss_after_root &&
+         a.float_logits == b.float_logits && a.titan_attention == b.titan_attention &&
+         a.loss_takes_head == b.loss_takes_head &&
          a.loss_calls_head == b.loss_calls_head;
 }
 
@@ -209,6 +210,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   asked.lora = workload.lora;
   asked.packing = workload.packing;
   asked.quantization = workload.quantization;
+  asked.liger = workload.liger;
   for (const Dimension& dimension : workload.dimensions) {
     const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
     if (now != nullptr && now->value == dimension.value) continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/plan/framework_traits.h"
+#include "core/plan/liger_kernels.h"
 #include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/quantization.h"
@@ -110,6 +111,23 @@ void try_quantization(RemedyList& list) {
   if (!model || quantization_misfit(plan, *model)) return;
   list.try_rebuilt({fmt::format("{} (QLoRA)", sentence_of(*plan.quantization)), {.quantization = plan.quantization}},
                    plan, workload, request.cluster);
+}
+
+/// Kernels of Liger, as many as the library has for the model, or those beside its experts.
+void try_liger(RemedyList& list) {
+  Plan plan = list.plan();
+  const RemedyRequest& request = list.request();
+  if (plan.liger || request.cluster.gpu.compute_capability == 0) return;
+  for (const LigerKernels& kernels : {LigerKernels{}, LigerKernels{.all = false, .rope = true, .rms_norm = true}}) {
+    plan.liger = kernels;
+    if (liger_misfit(plan)) return;
+    Workload workload = sized_workload(request);
+    workload.liger = kernels;
+    if (!build_model(request.spec, workload)) continue;
+    list.try_rebuilt({fmt::format("{} (use_liger_kernel=True)", sentence_of(kernels)), {.liger = kernels}}, plan,
+                     workload, request.cluster);
+    return;
+  }
 }
 
 /// The loss, with the trainer's key if it has one.
@@ -288,6 +306,7 @@ void try_plan_changes(RemedyList& list) {
   try_fsdp2(list);
   try_optimizer(list);
   try_losses(list);
+  try_liger(list);
   try_quantization(list);
   if (has_policy) try_precision(list);
   try_checkpointing(list);

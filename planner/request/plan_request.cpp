@@ -504,12 +504,12 @@ void add_once(Errors& errors, const Errors& more) {
 }
 
 Workload workload_of(const PlanChoices& choices, Errors& errors) {
-  Workload workload;
-  workload.recipe = choices.recipe.value_or("");
+  Workload workload{.recipe = choices.recipe.value_or("")};
   workload.trainable = choices.trainable;
   workload.frozen = choices.frozen;
   workload.lora = choices.lora;
   workload.quantization = choices.quantization;
+  workload.liger = choices.liger;
   pack(choices, workload, errors);
   if (choices.batch && !choices.global_batch && !is_packed_to_one_row(choices)) {
     workload.dimensions.push_back({"batch", static_cast<double>(*choices.batch)});

@@ -27,7 +27,7 @@ using ChoiceMember =
     MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t,
              Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping,
              fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync,
-             LoraOptions, PackedAttention, Quantization>;
+             LoraOptions, PackedAttention, Quantization, LigerKernels>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -166,6 +166,9 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "linear layers but the head)"},
     {PlanChoice::Quantize, &PlanChoices::quantization, "--quantize", "BITS", "",
      "Store the frozen base below --lora in four bits of bitsandbytes: nf4 or fp4, with ,double or ,uint8"},
+    {PlanChoice::Liger, &PlanChoices::liger, "--liger", "KERNELS", "",
+     "Kernels of liger-kernel in place of transformers' own: all, or of rope, rms_norm and glu; its loss is --loss "
+     "liger"},
     {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32|autocast",
      "All in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast: for DDP"},
     {PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16",

@@ -25,6 +25,7 @@ std::optional<Error> misfit_of_passes(const Plan& base, const Family& family, co
 std::optional<Error> family_misfit(const Plan& base, const Family& family, const Model& model) {
   if (auto misfit = misfit_of_passes(base, family, model)) return misfit;
   if (auto misfit = quantization_misfit(base, model)) return misfit;
+  if (auto misfit = liger_misfit(base)) return misfit;
   if (auto misfit = optimizer_misfit(base, model, family.mesh, family.cpu_offload)) return misfit;
   if (!traits_of(base).has_flat_parameters) return std::nullopt;
   const bool accumulates = family.accumulation > 1;

@@ -78,6 +78,7 @@ enum class PlanChoice : std::uint8_t {
   Freeze,
   Lora,
   Quantize,
+  Liger,
   Precision,
   ReduceDtype,
   OptimizerName,
@@ -175,6 +176,7 @@ struct PlanChoices {
   std::vector<std::string> frozen = {};
   std::optional<LoraOptions> lora = {};           ///< Adapters.
   std::optional<Quantization> quantization = {};  ///< The base below them is stored so.
+  std::optional<LigerKernels> liger = {};         ///< Kernels of Liger in place of parts of the model.
   std::optional<Precision> precision = {};
   std::optional<Dtype> reduce_dtype = {};
   std::optional<OptimizerKind> optimizer = {};

@@ -296,6 +296,7 @@ std::string job_of(const Plan& plan) {
     parts.push_back(fsdp::sentence_of(*plan.packing, static_cast<std::int64_t>(tokens->value)));
   }
   if (plan.quantization) parts.push_back(fsdp::sentence_of(*plan.quantization));
+  if (plan.liger) parts.push_back(fsdp::sentence_of(*plan.liger));
   const LossRow& loss = loss_row(plan.runtime.implementations.loss);
   if (loss.kind != LossKind::PyTorch) parts.emplace_back(loss.title);
   return fmt::format("{}", fmt::join(parts, " · "));

@@ -286,6 +286,7 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
   plan.lora = workload.lora;
   plan.packing = workload.packing;
   plan.quantization = workload.quantization;
+  plan.liger = workload.liger;
   plan.parameter_dtype = recipe.parameter_dtype;
   plan.mixed_precision = recipe.mixed_precision;
   plan.optimizer = recipe.optimizer;

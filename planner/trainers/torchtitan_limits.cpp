@@ -231,6 +231,12 @@ std::optional<Error> titan_packing(const Plan& plan, const Model&) {
                "Plan with --packed-attention flex, or export it to fsdp2."};
 }
 
+std::optional<Error> titan_liger(const Plan& plan, const Model&) {
+  if (!plan.liger) return std::nullopt;
+  return Error{"/model/liger_kernels", "torchtitan's models do not run Liger's kernels.",
+               "Plan without --liger, or export it to trainer."};
+}
+
 std::optional<Error> titan_frozen(const Plan& plan, const Model&) {
   if (plan.lora) {
     return Error{"/model/lora", "torchtitan would train the whole model: it does not add PEFT's adapters.",
@@ -244,6 +250,7 @@ constexpr Limit kLimitsOfTorchtitan[] = {
     {no_flavor, nullptr, true},
     {other_titan_code, nullptr},
     {titan_packing, nullptr},
+    {titan_liger, nullptr},
     {titan_frozen, nullptr},
     {[](const Plan& plan, const Model&) { return not_sharded(plan, "torchtitan"); }, shard_over_all},
     {other_titan_units, wrap_as_titan},

@@ -19,7 +19,7 @@ DEFAULT_ATTRIBUTES: dict[str, Any] = {
     "length": 0, "kernel": 1, "stride": 1, "padding": 0, "dilation": 1, "groups": 1, "num_experts": 0,
     "experts_per_token": 0, "norm_topk_prob": True, "sigmoid": False, "top_first": False, "limit": 0.0, "topk_groups": 1, "scale": 1.0, "rounded": False,
     "fill": "value", "value": 0.0, "num_buckets": 0, "max_distance": 0, "bidirectional": False, "dtype": None,
-    "out_features": 0, "nested": False, "fp4": False,
+    "out_features": 0, "nested": False, "fp4": False, "liger": False, "in_place": False,
 }
 
 

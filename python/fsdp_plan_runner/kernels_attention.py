@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from fsdp_plan_runner import kernels_liger
 from fsdp_plan_runner.constants import rotary_frequencies
 from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.flex import flex_attention_over
@@ -105,6 +106,8 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
         cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
         turned = [(x * cos) + (_rotate_half(x) * sin) for x in wide]
         return turned[0].type_as(q), turned[1].type_as(k)
+    if op.attributes["liger"]:
+        return kernels_liger.rotary(q, k, cos, sin, by_halves=op.attributes["by_halves"])
     if cos.is_complex():
         return _rotate_complex(q, k, cos.unsqueeze(2))
     # Whether heads come first determines the memory order of gradients.

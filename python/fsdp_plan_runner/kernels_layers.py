@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from fsdp_plan_runner import kernels_liger
 from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
 
@@ -62,6 +63,8 @@ def _normalized(x: torch.Tensor, eps: float) -> torch.Tensor:
 def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     x = inputs[0]
     weight = parameters[0] if parameters else None
+    if op.attributes["liger"]:
+        return kernels_liger.rms_norm(op, x, weight)
     which = context.implementations.rms_norm
     if which == "fused" and not op.attributes["unit_offset"] and not op.attributes["wide_weight"]:
         return F.rms_norm(x, (x.shape[-1],), weight, op.attributes["eps"])

@@ -22,7 +22,7 @@ RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: its place, the problem, and a remedy. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
-            *_packing(model), *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds), *_packages(model)]
+            *_packing(model), *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds), *_packages(model), *_liger(model)]
 
 
 def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
@@ -201,6 +201,13 @@ def _packages(model: ExpandedModel) -> list[str]:
     if not any(op.kind == "linear_4bit" for op in model.ops) or importlib.util.find_spec("bitsandbytes") is not None:
         return []
     return [f"plan/model/quantization: {sys.executable} lacks bitsandbytes. Write: {sys.executable} -m pip install bitsandbytes==0.50.2, "
+            "or in a checkout ./scripts/rehearsal_env finetuning"]
+
+
+def _liger(model: ExpandedModel) -> list[str]:
+    if not any(op.attributes["liger"] or op.kind == "liger_glu" for op in model.ops) or importlib.util.find_spec("liger_kernel") is not None:
+        return []
+    return [f"plan/model/liger_kernels: {sys.executable} lacks liger-kernel. Write: {sys.executable} -m pip install liger-kernel==0.8.5, "
             "or in a checkout ./scripts/rehearsal_env finetuning"]
 
 

@@ -61,6 +61,8 @@ class KernelWriter {
   const Slot& slot(int index) const { return program_.slots[index]; }
   /// True if the tensor comes from outside the block.
   bool is_input(int index) const { return program_.storages[slot(index).storage].kind == Storage::Kind::Input; }
+  /// True if the tensor is a view of a part of its storage.
+  bool is_part(int index) const { return bytes(index) < program_.storages[slot(index).storage].bytes; }
   std::int64_t elements(int index) const { return slot(index).elements; }
   std::int64_t bytes(int index) const { return slot(index).bytes(); }
 
@@ -174,6 +176,7 @@ class KernelWriter {
 // One function per family of op kinds; each writes the kernels of the writer's current op.
 void write_dense_op(KernelWriter& w);              // op_rules_dense.cpp
 void write_linear_4bit(KernelWriter& w);           // op_rules_quantized.cpp
+void write_liger_op(KernelWriter& w);              // op_rules_liger.cpp
 void write_norm_op(KernelWriter& w);               // op_rules_norm.cpp
 void write_attention_op(KernelWriter& w);          // op_rules_attention.cpp
 void write_rotary_op(KernelWriter& w);             // op_rules_rotary.cpp

@@ -53,6 +53,8 @@ enum class GradRule : std::uint8_t {
   FreshView,  ///< A new tensor, passed on as a view (reshaped, transposed): autograd never adds to it in place.
   Alias,      ///< The gradient of the output itself, or a view of it.
   Kept,       ///< A tensor that the forward made and the kernel saved: `KernelInput::kept`.
+  InPlace,    ///< The gradient of an output, `KernelInput::of_output`, written over and passed on as a view; or of a
+              ///< contiguous copy of it, if it is not contiguous.
 };
 
 /// Memory that a library takes while a call runs, which depends on the machine (core/model/kernel_workspaces.h).
@@ -71,6 +73,7 @@ struct KernelInput {
   std::vector<std::int64_t> scratch = {};  ///< Bytes that live during the sum.
   Workspace workspace = {};                ///< Workspace of the call that makes only its gradient.
   int kept = -1;                           ///< For GradRule::Kept: the slot, of the gradient's size.
+  int of_output = 0;                       ///< For GradRule::InPlace: an index of the kernel's outputs.
 };
 
 struct SavedSlot {
@@ -175,6 +178,7 @@ struct Kernel {
   bool sums_in_reverse = false;  ///< The engine sums and casts gradients from the last of `inputs` to the first.
   bool repeats_product = false;  ///< The backward makes the product of the forward again.
   double backward_bytes = 0;     ///< Memory traffic of the backward beside its products.
+  int backward_launches = 1;     ///< Kernels that the backward launches.
   double extra_bytes = 0;  ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.
 };
 

@@ -13,6 +13,7 @@ namespace fsdp::simulator {
 namespace {
 
 void write_op(KernelWriter& w) {
+  if (w.op().attributes.liger) return write_liger_op(w);
   switch (w.op().kind) {
     case OpKind::Linear:
     case OpKind::Linear4bit:
@@ -74,6 +75,8 @@ void write_op(KernelWriter& w) {
     case OpKind::LinearCrossEntropy:
     case OpKind::MseLoss:
       return write_loss_op(w);
+    case OpKind::LigerGlu:
+      return write_liger_op(w);
     case OpKind::Recorded:
       return;  // The tape of its block has its allocations (simulator/ops/tape_recorded.h).
   }

@@ -306,6 +306,14 @@ TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelI
     return fits ? same : copied(same, program_.slots[input.slot].bytes(), kernel.op);
   }
   const std::int64_t bytes = program_.slots[input.slot].bytes();
+  if (input.grad == GradRule::InPlace) {
+    const Grad& own = grad_of_slot_[kernel.outputs[input.of_output]];
+    if (own.storage >= 0 && own.strides.empty()) {
+      ++grads_[own.storage].refs;
+      return {own.storage, true, {}};
+    }
+    strides = {};
+  }
   if (input.grad == GradRule::Kept && !is_parameter(input.slot)) {
     // The saved tensor becomes the gradient.
     const int kept = storage_of(input.kept);
@@ -327,7 +335,8 @@ TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelI
     note_peak();
   }
   grads_.push_back(grad);
-  return {static_cast<int>(grads_.size()) - 1, input.grad == GradRule::FreshView, std::move(strides)};
+  const bool is_view = input.grad == GradRule::FreshView || input.grad == GradRule::InPlace;
+  return {static_cast<int>(grads_.size()) - 1, is_view, std::move(strides)};
 }
 
 void TapeRecorder::release(int grad) {

@@ -45,7 +45,8 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
     for (const KernelInput& input : kernel.inputs) {
       const auto bytes = static_cast<double>(program.slots[input.slot].bytes());
       read += bytes;
-      if (input.grad == GradRule::Kept && flow.requires_grad[input.slot]) gradients += bytes;
+      const bool is_written = input.grad == GradRule::Kept || input.grad == GradRule::InPlace;
+      if (is_written && flow.requires_grad[input.slot]) gradients += bytes;
       const bool fresh = input.grad == GradRule::Fresh || input.grad == GradRule::FreshView;
       if (!fresh || !flow.requires_grad[input.slot]) continue;
       gradients += bytes;
@@ -63,6 +64,7 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
       ++num_products;
       products.push_back(kernel.product);
     }
+    work.backward.num_kernels += kernel.backward_launches - 1;
     const double flops = kernel.backward_flops > 0 ? kernel.backward_flops : kernel.flops * num_products;
     work.backward.bytes += kernel.backward_bytes;
     add_part(work.backward, kernel, flops, written + read + gradients + kernel.extra_bytes);

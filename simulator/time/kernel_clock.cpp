@@ -30,7 +30,7 @@ namespace {
 
 constexpr double kLeastDeviation = 0.1;
 
-bool has_16_bits(Dtype dtype) {
+bool is_in_16_bits(Dtype dtype) {
   return dtype == Dtype::BFloat16 || dtype == Dtype::Float16;
 }
 
@@ -65,7 +65,7 @@ KernelClock clock_product(const Gpu& gpu, Dtype dtype, bool as_tf32, const Produ
                               gpu.achievable_compute.provenance);
   clock.alone = clock.in_step;
   const Measurements* tables = gpu.measured.get();
-  if (tables != nullptr && tables->products && has_16_bits(dtype)) {
+  if (tables != nullptr && tables->products && is_in_16_bits(dtype)) {
     const MeasuredProducts& products = *tables->products;
     clock.alone = as_measured(clock.work, products.peak, measured_share(products, m, n, k), products.held_back, *tables,
                               products.table);
@@ -74,7 +74,7 @@ KernelClock clock_product(const Gpu& gpu, Dtype dtype, bool as_tf32, const Produ
 }
 
 KernelClock clock_attention(const Gpu& gpu, Dtype dtype, const AttentionShape& shape) {
-  assert(has_16_bits(dtype));
+  assert(is_in_16_bits(dtype));
   const auto heads = static_cast<double>(shape.batch) * static_cast<double>(shape.heads);
   const auto sequence = static_cast<double>(shape.sequence);
   const ComputeCosts costs = compute_costs(gpu, dtype, {});

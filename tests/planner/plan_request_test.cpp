@@ -58,6 +58,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Freeze, {"it's"}},
     {PlanChoice::Lora, {"r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05"}},
     {PlanChoice::Quantize, {"nf4,double"}},
+    {PlanChoice::Liger, {"rope,glu"}},
     {PlanChoice::Precision, {"fp16-mixed"}},
     {PlanChoice::ReduceDtype, {"bfloat16"}},
     {PlanChoice::OptimizerName, {"sgd"}},

@@ -31,6 +31,7 @@ class Case:
     lora: str = ""  # As --lora reads it.
     packing: dict[str, str] = field(default_factory=dict)  # The plan file's key; empty: rows are not packed.
     quantize: str = ""  # As --quantize reads it.
+    liger: str = ""  # As --liger reads it.
     inputs: dict[str, str] = field(default_factory=dict)  # Dtypes of inputs that are not the activations'.
     gpu: str = "H100 SXM"
     nodes: int = 1
@@ -92,7 +93,8 @@ def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple
         "model": {"name": spec["name"], "file": str(spec_file), "recipe": case.recipe, "dimensions": case.dimensions,
                   "frozen": case.frozen, **({"lora": lora_key(case.lora)} if case.lora else {}),
                   **({"packing": case.packing} if case.packing else {}),
-                  **({"quantization": case.quantize} if case.quantize else {})},
+                  **({"quantization": case.quantize} if case.quantize else {}),
+                  **({"liger_kernels": case.liger} if case.liger else {})},
         "mesh": {"replicate": case.replicate, "shard": case.shard},
         "units": case.unit_rows(),
         **case.plan,

@@ -2,7 +2,8 @@
 parameters, memory.
 
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, inputs_on_host, torch (what
-                                                      releases do otherwise), autocast, autocast_more, lora, quantized, fsdp1, fsdp1_held, ddp, zero,
+                                                      releases do otherwise), autocast, autocast_more, lora, quantized,
+                                                      liger_kernels, liger_kernels_more, fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
                                                       zero_offload_more, zero_nvme, zero_nvme_more, optimizers, zero_held, zero_held_more, packing and loss are all cases of one; held_CASE is a case of FSDP1 or
                                                       ZeRO with a CPU that is as far ahead as it can be
@@ -32,6 +33,7 @@ from plan_cases_autocast import AUTOCAST_CASES, AUTOCAST_MORE_CASES  # noqa: E40
 from plan_cases_flex import FLEX_CASES  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_inputs_on_host import HOST_CASES  # noqa: E402
+from plan_cases_liger import LIGER_CASES, LIGER_MORE_CASES  # noqa: E402
 from plan_cases_loss import LOSS_CASES, LOSS_GROUPS, LOSS_TITAN_CASES, LOSS_TITAN_UNIT_CASES  # noqa: E402
 from plan_cases_lora import LORA_CASES, ZERO_LORA_CASES  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
@@ -65,6 +67,7 @@ def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
         words += ["--set", f"{name}={value}"]
     words += ["--lora", case.lora] if case.lora else []
     words += ["--quantize", case.quantize] if case.quantize else []
+    words += ["--liger", case.liger] if case.liger else []
     return answer(PROGRAM, *words, *(["--freeze", *case.frozen] if case.frozen else []))
 
 
@@ -238,7 +241,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
-GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES,  "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,
           "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,
@@ -256,9 +259,10 @@ if importlib.util.find_spec("cut_cross_entropy") is None:
     GROUPS["loss"] = [case for case in LOSS_CASES if case.loss != "cut_cross_entropy"]
     GROUPS["loss_cut"] = []
 
-_ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp", "quantized": "finetuning"}
+_ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp", "quantized": "finetuning",
+                 "liger_kernels": "finetuning"}
 for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss"),
-                      ("torchtitan", "titan"), ("bitsandbytes", "quantized")):
+                      ("torchtitan", "titan"), ("bitsandbytes", "quantized"), ("liger_kernel", "liger_kernels")):
     if importlib.util.find_spec(_package) is not None:
         continue
     if not WANTED or any(_of in name for name in WANTED):

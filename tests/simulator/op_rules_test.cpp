@@ -138,6 +138,8 @@ std::optional<BlockValue> elementwise(BlockBuilder& b, OpKind kind) {
       return b.scale(x, 2);
     case OpKind::Softcap:
       return b.softcap(x, 30);
+    case OpKind::LigerGlu:
+      return b.liger_glu(x, b.scale(x, 2), false);
     case OpKind::Dropout:
       return b.dropout("", x, 0.1);
     case OpKind::Cast:
