@@ -75,18 +75,6 @@ constexpr std::string_view kNotRecomputed =
     "  # True would recompute blocks by themselves or in parts, beside what the script does, and with a cache that "
     "grows.";
 
-std::string_view backward_prefetch_of(const Plan& plan) {
-  switch (plan.fsdp1.backward_prefetch) {
-    case BackwardPrefetch::Pre:
-      return "BACKWARD_PRE";
-    case BackwardPrefetch::Post:
-      return "BACKWARD_POST";
-    case BackwardPrefetch::None:
-      break;
-  }
-  return "NO_PREFETCH";
-}
-
 /// FSDP1's section.
 void add_flat(const TrainerConfig& config, std::vector<std::string>& lines) {
   const Plan& plan = config.said.plan;

@@ -23,7 +23,7 @@ constexpr EnumName<planner::Precision> kPrecisions[] = {
     {planner::Precision::BFloat16, "bf16"},    {planner::Precision::Mixed, "mixed"},
     {planner::Precision::Float16, "fp16"},     {planner::Precision::MixedFloat16, "fp16_mixed"},
     {planner::Precision::Float32, "fp32"},     {planner::Precision::Autocast, "autocast"},
-    {planner::Precision::Mixed, "bf16_mixed"},
+    {planner::Precision::Mixed, "bf16_mixed"}, {planner::Precision::Accelerate, "accelerate"},
 };
 constexpr EnumTable<planner::Precision> kPrecisionTable{"precision", kPrecisions};
 

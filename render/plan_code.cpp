@@ -141,6 +141,7 @@ class CodeWriter {
       if (plan_.lora) adapters();
       parameters();
       checkpointing();
+      autocast();
       flat_options();
       units();
       line("    return FullyShardedDataParallel(model, **options)  # the root");
@@ -151,6 +152,7 @@ class CodeWriter {
     if (plan_.lora) adapters();
     parameters();
     checkpointing();
+    autocast();
     units();
     prefetch();
     reductions();
@@ -171,8 +173,8 @@ class CodeWriter {
     line(text::python_docstring(opening()));
     line("");
     if (checkpoints) line("import functools\n");
-    const bool names_torch =
-        !policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty() || plan_.checkpointing.offload_inputs;
+    const bool names_torch = !policy_options().empty() || plan_.parameter_dtype || plan_.mixed_precision.autocast ||
+                             !kept_ops_.empty() || plan_.checkpointing.offload_inputs;
     if (names_torch || traits_.has_flat_parameters) line("import torch");
     if (traits_.has_flat_parameters) {
       flat_imports();
@@ -190,6 +192,7 @@ class CodeWriter {
                        kept_ops_.empty() ? "" : ", create_selective_checkpoint_contexts"));
     }
     if (plan_.lora) line("from peft import LoraConfig, get_peft_model");
+    if (plan_.mixed_precision.float_outputs) line("from accelerate.utils import convert_outputs_to_fp32");
     const bool has_functions = !kept_ops_.empty() || plan_.checkpointing.offload_inputs;
     line(has_functions ? "" : "\n");
     for (const std::string& each : kept_ops_) line(each);
@@ -416,8 +419,11 @@ class CodeWriter {
   // As accelerate does it: inside the wrapper.
   void autocast() {
     if (!plan_.mixed_precision.autocast) return;
-    line(fmt::format("    model.forward = torch.autocast(\"cuda\", dtype=torch.{})(model.forward)\n",
-                     name_of(*plan_.mixed_precision.autocast)));
+    const std::string forward = fmt::format("torch.autocast(\"cuda\", dtype=torch.{})(model.forward)",
+                                            name_of(*plan_.mixed_precision.autocast));
+    const bool is_copied = plan_.mixed_precision.float_outputs;
+    line(fmt::format("    model.forward = {}\n",
+                     is_copied ? fmt::format("convert_outputs_to_fp32({})", forward) : forward));
   }
 
   void checkpointed(CheckpointMode mode, std::string_view options) {

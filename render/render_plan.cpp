@@ -111,6 +111,7 @@ std::string describe_numbers(const Plan& plan, const planner::ModelFacts& facts)
   const MixedPrecision& mixed = plan.mixed_precision;
   if (mixed.param_dtype) text += fmt::format(" · {} compute", planner::short_name(*mixed.param_dtype));
   if (mixed.autocast) text += fmt::format(" · autocast in {}", planner::short_name(*mixed.autocast));
+  if (mixed.float_outputs) text += " · logits returned in fp32";
   if (mixed.reduce_dtype) text += fmt::format(" · gradients reduced in {}", planner::short_name(*mixed.reduce_dtype));
   text += fmt::format(" · {}", planner::optimizer_of(plan));
   if (plan.optimizer.clip_grad_norm) text += " · clip " + shortest(*plan.optimizer.clip_grad_norm);

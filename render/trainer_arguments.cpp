@@ -1,7 +1,7 @@
 // TrainingArguments of transformers, as a Python function. In 5.x all of FSDP2 is in fsdp_config, and the mesh in
 // parallelism_config. In 4.57 fsdp_config has no key for the version of FSDP, for reshard_after_forward and for the
 // mesh, which accelerate reads from the environment when the Trainer makes its Accelerator. In 5.x the defaults of
-// fsdp_config override such variables, so each file refuses the other releases.
+// fsdp_config override such variables, so each file refuses the other releases. FSDP1 is written for 5.x alone.
 //
 // from_pretrained reads the environment to decide whether one process loads for all (distributed/fsdp.py
 // is_fsdp_enabled).
@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/plan/framework_traits.h"
 #include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "render/python_words.h"
@@ -49,7 +50,9 @@ std::vector<Duty> duties_of_script(const TrainerConfig& config) {
   if (!plan.checkpointing.entries.empty()) {
     const std::string_view name =
         config.release.has_keys_of_fsdp2 ? "activation_checkpointing" : "gradient_checkpointing";
-    duties.emplace_back("warning", fmt::format("that {} gathers again is about FSDP1; FSDP2 does not", name));
+    if (!traits_of(plan).has_flat_parameters) {
+      duties.emplace_back("warning", fmt::format("that {} gathers again is about FSDP1; FSDP2 does not", name));
+    }
   }
   return duties;
 }
@@ -99,6 +102,37 @@ std::vector<std::string> fsdp_in_words(const TrainerConfig& config) {
 
 // ---- 5.24
 
+void add_policy(const planner::WrapPolicy& policy, std::vector<std::string>& lines) {
+  if (policy.more_than) {
+    lines.emplace_back(R"(            "auto_wrap_policy": "SIZE_BASED_WRAP",)");
+    lines.push_back(fmt::format(R"(            "min_num_params": {},)", *policy.more_than));
+  } else if (policy.classes.empty()) {
+    lines.emplace_back(R"(            "auto_wrap_policy": "NO_WRAP",)");
+  } else {
+    lines.emplace_back(R"(            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",)");
+    lines.push_back(fmt::format(R"(            "transformer_layer_cls_to_wrap": {},)", list_of(policy.classes)));
+  }
+}
+
+/// The same for FSDP1, all of whose defaults differ from the plan's.
+std::vector<std::string> flat_fsdp_in_keys(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  std::vector<std::string> lines = {
+      "        fsdp=True,", "        fsdp_config={", R"(            "version": 1,)",
+      fmt::format(R"(            "reshard_after_forward": "{}",)", planner::flat_strategy_of(plan))};
+  add_policy(*planner::wrap_policy_of(config.release, plan, config.model), lines);
+  const std::pair<std::string_view, std::string> keys[] = {
+      {"backward_prefetch", text::quoted_text(std::string(backward_prefetch_of(plan)))},
+      {"forward_prefetch", truth(plan.fsdp1.forward_prefetch)},
+      {"use_orig_params", truth(plan.fsdp1.use_orig_params)},
+      {"sync_module_states", "False"},
+      {"cpu_offload", truth(plan.cpu_offload)},
+      {"cpu_ram_efficient_loading", "False"}};
+  for (const auto& [key, value] : keys) lines.push_back(fmt::format("            \"{}\": {},", key, value));
+  lines.emplace_back("        },");
+  return lines;
+}
+
 /// fsdp=, fsdp_config= and parallelism_config=.
 std::vector<std::string> fsdp_in_keys(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
@@ -108,15 +142,7 @@ std::vector<std::string> fsdp_in_keys(const TrainerConfig& config) {
     lines.push_back(fmt::format("            \"{}\": {},", key, value));
   };
   add("reshard_after_forward", truth(*planner::reshard_of_all(config.release, plan, config.model)));
-  if (policy->more_than) {
-    add("auto_wrap_policy", R"("SIZE_BASED_WRAP")");
-    add("min_num_params", fmt::format("{}", *policy->more_than));
-  } else if (policy->classes.empty()) {
-    add("auto_wrap_policy", R"("NO_WRAP")");
-  } else {
-    add("auto_wrap_policy", R"("TRANSFORMER_BASED_WRAP")");
-    add("transformer_layer_cls_to_wrap", list_of(policy->classes));
-  }
+  add_policy(*policy, lines);
   add("cpu_offload", truth(plan.cpu_offload));
   add("cpu_ram_efficient_loading", truth(loads_on_first_process(config)));
   lines.emplace_back("        },");
@@ -156,7 +182,9 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
     add(name + "_kwargs", plan.checkpointing.offload_inputs ? R"({"use_reentrant": False, "offload": True})"
                                                             : R"({"use_reentrant": False})");
   }
-  for (std::string& line : config.release.has_keys_of_fsdp2 ? fsdp_in_keys(config) : fsdp_in_words(config)) {
+  const bool is_flat = traits_of(plan).has_flat_parameters;
+  const auto in_keys = is_flat ? flat_fsdp_in_keys : fsdp_in_keys;
+  for (std::string& line : config.release.has_keys_of_fsdp2 ? in_keys(config) : fsdp_in_words(config)) {
     lines.push_back(std::move(line));
   }
   return lines;

@@ -120,7 +120,8 @@ std::vector<std::string> lines_of(const std::string& heading, const std::vector<
 bool loads_on_first_process(const TrainerConfig& config) {
   const bool is_kept_outside = std::any_of(config.model.buffers.begin(), config.model.buffers.end(),
                                            [](const Buffer& buffer) { return buffer.persistent && buffer.registered; });
-  return config.said.plan.initialization == Initialization::Meta && !is_kept_outside;
+  const bool is_flat = traits_of(config.said.plan).has_flat_parameters;
+  return config.said.plan.initialization == Initialization::Meta && !is_kept_outside && !is_flat;
 }
 
 std::string words_of_loading(const TrainerConfig& config) {
@@ -200,6 +201,18 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   if (plan.lora) duties.emplace_back("adapters", words_of_adapters(config));
   if (plan.packing) duties.emplace_back("packing", words_of_packing(plan));
   return duties;
+}
+
+std::string_view backward_prefetch_of(const Plan& plan) {
+  switch (plan.fsdp1.backward_prefetch) {
+    case BackwardPrefetch::Pre:
+      return "BACKWARD_PRE";
+    case BackwardPrefetch::Post:
+      return "BACKWARD_POST";
+    case BackwardPrefetch::None:
+      break;
+  }
+  return "NO_PREFETCH";
 }
 
 std::string torchrun_of(const TrainerConfig& config, std::string_view program) {

@@ -22,7 +22,7 @@ std::vector<std::string> lines_of(const std::string& heading, const std::vector<
 
 /// Whether accelerate's cpu_ram_efficient_loading does what a plan predicts: the model stays on the meta device
 /// until it is sharded, on all processes but one. It fails with persistent buffers, which it cannot send
-/// (fsdp2_load_full_state_dict).
+/// (fsdp2_load_full_state_dict). False for FSDP1.
 bool loads_on_first_process(const TrainerConfig& config);
 
 /// "TRL's loss in chunks of trl 1.16.0: loss_type=\"nll\"": a loss, its library and its trainer's key.
@@ -45,6 +45,9 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config);
 /// "torchrun --nproc-per-node 8 train.py" for all nodes, after the plan's environment. `program`: the started
 /// program.
 std::string torchrun_of(const TrainerConfig& config, std::string_view program);
+
+/// accelerate's name of FSDP1's backward_prefetch: "BACKWARD_PRE".
+std::string_view backward_prefetch_of(const Plan& plan);
 
 /// "PYTORCH_ALLOC_CONF=... " with a trailing blank; empty if the plan has no settings.
 std::string environment_before(const Plan& plan);

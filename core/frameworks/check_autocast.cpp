@@ -9,7 +9,7 @@
 // torch 2.11; deepspeed/runtime/engine.py (torch_autocast), DeepSpeed 0.19.8.
 //
 // Not modeled: fp16, whose loss is scaled by a GradScaler; experts; losses other than PyTorch's; selective
-// checkpointing; autocast beside the mixed precision of FSDP1 or FSDP2.
+// checkpointing; FSDP1 or FSDP2 under autocast with gathered parameters in fp32.
 
 #include "core/frameworks/check_autocast.h"
 
@@ -61,6 +61,11 @@ int multiplied_twice(const Plan& plan, const Model& model) {
   return -1;
 }
 
+/// Whether parameters have autocast's dtype already, so that it copies and caches none.
+bool is_beside_policy(const Plan& plan) {
+  return traits_of(plan).precision == PrecisionRule::Policy && plan.mixed_precision.param_dtype.has_value();
+}
+
 bool has_other_table(const OpAttributes& attributes) {
   return attributes.wide || attributes.by_halves || attributes.as_complex || attributes.written_out;
 }
@@ -97,7 +102,11 @@ void check_model(const Plan& plan, const Model& model, Errors& errors) {
   if (has([](const Op& op) { return op.kind == OpKind::RotaryTable && has_other_table(op.attributes); })) {
     wrong("Heads that are turned in fp32, or by other tables than Llama's, are not predicted under autocast.", kOthers);
   }
-  if (has([](const Op& op) { return op.kind == OpKind::Attention && op.attributes.packed != PackedAttention::None; })) {
+  const bool is_beside = is_beside_policy(plan);
+  const auto is_packed = [](const Op& op) {
+    return op.kind == OpKind::Attention && op.attributes.packed != PackedAttention::None;
+  };
+  if (!is_beside && has(is_packed)) {
     wrong("Packed rows are not predicted under autocast.", kOthers);
   }
   if (has_other_attention(model)) {
@@ -107,10 +116,34 @@ void check_model(const Plan& plan, const Model& model, Errors& errors) {
   if (plan.runtime.implementations.padding_mask) {
     wrong("Masks of padding are not predicted under autocast.", kOthers);
   }
-  if (const int twice = multiplied_twice(plan, model); twice >= 0) {
+  if (const int twice = is_beside ? -1 : multiplied_twice(plan, model); twice >= 0) {
     wrong(fmt::format("\"{}\" is multiplied twice, and autocast would reuse its copy, which is not predicted.",
                       model.parameters[twice].name),
           kOthers);
+  }
+}
+
+// Without a policy every unit's gathered parameters would be cast, and the cache would keep the copies of all units.
+void check_policy(const MixedPrecision& precision, const FrameworkTraits& traits, Errors& errors) {
+  if (!traits.predicts_autocast || precision.param_dtype == precision.autocast) return;
+  errors.push_back(
+      {std::string(kPlace),
+       fmt::format("Autocast under {} is predicted only with gathered parameters in the same dtype.", traits.title),
+       fmt::format("Write \"{}\" for param_dtype (--precision autocast).", name_of(*precision.autocast))});
+}
+
+// accelerate's convert_outputs_to_fp32. We know of the logits that a loss inside the model reads.
+void check_float_outputs(const Plan& plan, Errors& errors) {
+  if (!plan.mixed_precision.float_outputs) return;
+  const auto wrong = [&](std::string what, std::string hint) {
+    errors.push_back({"mixed_precision/float_outputs", std::move(what), std::move(hint)});
+  };
+  if (!plan.mixed_precision.autocast) {
+    wrong("accelerate copies outputs to fp32 only with autocast.", "Write an autocast, or leave it out.");
+  }
+  if (plan.runtime.implementations.loss_after_root || plan.runtime.implementations.float_logits) {
+    wrong("Copies of logits before a loss outside the model, or of logits in fp32, are not predicted.",
+          "Leave it out, or \"loss_after_root\" and \"float_logits\".");
   }
 }
 
@@ -119,6 +152,7 @@ void check_model(const Plan& plan, const Model& model, Errors& errors) {
 Errors check_autocast(const Plan& plan, const Model& model) {
   Errors errors;
   const MixedPrecision& precision = plan.mixed_precision;
+  check_float_outputs(plan, errors);
   if (!precision.autocast) return errors;
   const auto wrong = [&](std::string_view where, std::string what, std::string hint) {
     errors.push_back({std::string(where), std::move(what), std::move(hint)});
@@ -129,7 +163,7 @@ Errors check_autocast(const Plan& plan, const Model& model) {
           traits.zero_stage > 0
               ? std::string("DeepSpeed has a torch_autocast of its own, which is not predicted.")
               : fmt::format("Autocast around {} is not predicted: it has a mixed precision of its own.", traits.title),
-          "Plan with --precision mixed, or for --runtime ddp.");
+          "Plan with --precision mixed, or for --runtime fsdp2, fsdp1 or ddp.");
   }
   if (*precision.autocast != Dtype::BFloat16) {
     wrong(kPlace,
@@ -138,9 +172,12 @@ Errors check_autocast(const Plan& plan, const Model& model) {
               : fmt::format("Autocast in {} is not predicted.", name_of(*precision.autocast)),
           "Write bfloat16.");
   }
-  if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
+  if (traits.precision == PrecisionRule::Policy) {
+    check_policy(precision, traits, errors);
+  } else if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
     wrong(kPlace, "Autocast beside another mixed precision is not predicted.", "Leave the other dtypes out.");
   }
+  check_model(plan, model, errors);
   if (plan.runtime.implementations.loss.kind != LossKind::PyTorch) {
     wrong("runtime/implementations/loss", "Under autocast only PyTorch's loss is predicted.", "Write \"pytorch\".");
   }
@@ -154,7 +191,6 @@ Errors check_autocast(const Plan& plan, const Model& model) {
     wrong("activation_checkpointing/offload_inputs", "Offloaded inputs under autocast are not predicted.",
           "Write false.");
   }
-  check_model(plan, model, errors);
   return errors;
 }
 

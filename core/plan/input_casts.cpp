@@ -1,7 +1,8 @@
 // FSDP2 casts the floating arguments of a unit's forward to param_dtype before the unit's all-gather. For the root
 // these are the inputs of the model: each is copied, and the copy lives until the root's forward returns. Between units
 // values have param_dtype already, unless a spec has an op that gives another dtype (a cast, a constant): a unit that
-// reads one is refused, and a cast before the unit says the same.
+// reads one is refused, and a cast before the unit says the same. Under torch.autocast norms and powers also leave
+// fp32 behind; a unit that reads or, with an output_dtype, returns such a value is refused likewise.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward), _fsdp_common.py (_cast_fp_tensor), torch
 // 2.11.0; torch/nn/modules/module.py (_call_impl holds the arguments).
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/plan/autocast_flow.h"
 #include "core/plan/framework_traits.h"
 
 namespace fsdp {
@@ -66,7 +68,13 @@ class CastCheck {
   // An op without a dtype of its own gives that of its first input, which may have been cast.
   std::optional<Dtype> dtype_of(const Block& block, const Op& op, int output,
                                 const std::vector<Flowing>& inside) const {
-    const std::optional<Dtype>& declared = block.values[output].dtype;
+    std::optional<Dtype> declared = block.values[output].dtype;
+    if (plan_.mixed_precision.autocast && plan_.mixed_precision.param_dtype && op.kind != OpKind::Recorded) {
+      std::vector<std::optional<Dtype>> inputs;
+      for (const int input : op.inputs) inputs.push_back(inside[input].dtype);
+      declared = autocast_result(op, inputs, declared);
+      return declared && is_floating_point(*declared) && *declared != activation_ ? declared : std::nullopt;
+    }
     if (!declared || !is_floating_point(*declared) || *declared == activation_) return std::nullopt;
     const bool is_own =
         op.kind == OpKind::Cast || op.kind == OpKind::Constant || op.kind == OpKind::Recorded || op.inputs.empty();
@@ -74,7 +82,8 @@ class CastCheck {
   }
 
   void look_at(const Op& op, const Value& value, const Flowing& flowing, int position) {
-    if (flowing.maker < 0 && !op.parameters.empty() && takes_one_dtype(op.kind)) {
+    const bool is_autocast = plan_.mixed_precision.autocast.has_value();
+    if (!is_autocast && flowing.maker < 0 && !op.parameters.empty() && takes_one_dtype(op.kind)) {
       const MixedPrecision& precision = plan_.mixed_precision;
       const FrameworkTraits& traits = traits_of(plan_);
       const bool could_cast = precision.param_dtype && !precision.cast_forward_inputs && traits.casts_inputs;
@@ -88,11 +97,33 @@ class CastCheck {
                : fmt::format("Use {}, or a mixed_precision/param_dtype, to which FSDP2 casts it.",
                              name_of(*flowing.dtype))});
     }
-    if (!plan_.mixed_precision.param_dtype || !plan_.mixed_precision.cast_forward_inputs) return;
+    if (!plan_.mixed_precision.param_dtype) return;
+    if (is_autocast && plan_.mixed_precision.output_dtype) look_at_output(value, flowing, position);
+    if (!plan_.mixed_precision.cast_forward_inputs) return;
     // The op itself casts: one copy, whoever makes it.
     if (op.kind == OpKind::Cast) return;
     for (const ShardedUnit& unit : layout_.units) {
       if (!unit.is_root && is_argument(unit, flowing.maker, position)) refuse(unit, value, *flowing.dtype);
+    }
+  }
+
+  // A unit casts what the module that it leaves last returns.
+  void look_at_output(const Value& value, const Flowing& flowing, int position) {
+    for (const ShardedUnit& unit : layout_.units) {
+      if (unit.is_root) continue;
+      for (const Window& window : unit.windows) {
+        if (flowing.maker < window.begin || flowing.maker >= window.end || position < window.end) continue;
+        const auto is_last = [&](const Span& run) { return run.end == window.end && run.begin <= flowing.maker; };
+        for (const int module : unit.modules) {
+          if (!std::any_of(index_.runs[module].begin(), index_.runs[module].end(), is_last)) continue;
+          add({"mixed_precision/output_dtype",
+               fmt::format("The unit \"{}\" returns \"{}\" in {} under autocast and would cast it to {}, which is not "
+                           "predicted.",
+                           unit.name, value.name, name_of(*flowing.dtype),
+                           name_of(*plan_.mixed_precision.output_dtype)),
+               "Plan for FSDP1 or DDP, or wrap other modules."});
+        }
+      }
     }
   }
 
@@ -116,7 +147,9 @@ class CastCheck {
     add({"mixed_precision/cast_forward_inputs",
          fmt::format("The unit \"{}\" gets \"{}\" in {} and would cast it to {}, which is not predicted.", unit.name,
                      value.name, name_of(dtype), name_of(*plan_.mixed_precision.param_dtype)),
-         "Put the op {\"op\": \"cast\"} before it in the spec, or wrap other modules."});
+         plan_.mixed_precision.autocast
+             ? "Plan for FSDP1 or DDP, or wrap other modules."
+             : "Put the op {\"op\": \"cast\"} before it in the spec, or wrap other modules."});
   }
 
   void add(Error error) {

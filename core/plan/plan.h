@@ -54,9 +54,12 @@ struct MixedPrecision {
   std::optional<Dtype> reduce_dtype;
   std::optional<Dtype> output_dtype;
   bool cast_forward_inputs = true;
-  /// The forward and the loss run under torch.autocast in this dtype, bfloat16, and parameters keep their own. Without
-  /// the dtypes above. Empty: no autocast.
+  /// The forward and the loss run under torch.autocast in this dtype, bfloat16. Under FSDP2 and FSDP1 it is beside a
+  /// param_dtype of the same dtype; otherwise parameters keep their own, without the dtypes above. Empty: no autocast.
   std::optional<Dtype> autocast = {};
+  /// The logits that the model returns are copied to fp32 before its forward returns (accelerate's
+  /// convert_outputs_to_fp32, under autocast alone); output_dtype is cast from that copy.
+  bool float_outputs = false;
 
   bool operator==(const MixedPrecision&) const = default;
 };

@@ -232,6 +232,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   write_optional(writer, "output_dtype", plan.mixed_precision.output_dtype);
   writer.member("cast_forward_inputs", plan.mixed_precision.cast_forward_inputs);
   if (plan.mixed_precision.autocast) write_optional(writer, "autocast", plan.mixed_precision.autocast);
+  if (plan.mixed_precision.float_outputs) writer.member("float_outputs", true);
   writer.end_object();
   write_checkpointing(writer, plan.checkpointing);
   writer.member("cpu_offload", plan.cpu_offload);

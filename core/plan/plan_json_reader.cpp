@@ -422,6 +422,8 @@ void precision_fields(Fields& fields, MixedPrecision& precision) {
                   precision.cast_forward_inputs);
   fields.optional("autocast", "The forward and the loss run under torch.autocast in this dtype: bfloat16.",
                   precision.autocast, OrNull{});
+  fields.optional("float_outputs", "Under autocast: the logits that the model returns are copied to fp32 (accelerate).",
+                  precision.float_outputs);
 }
 
 void mesh_fields(Fields& fields, Mesh& mesh) {

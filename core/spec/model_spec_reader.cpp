@@ -140,6 +140,8 @@ void precision_fields(Fields& fields, MixedPrecision& precision) {
                   precision.cast_forward_inputs);
   fields.optional("autocast", "The forward and the loss run under torch.autocast in this dtype: bfloat16.",
                   precision.autocast, kSpecDtype);
+  fields.optional("float_outputs", "Under autocast: the logits that the model returns are copied to fp32 (accelerate).",
+                  precision.float_outputs);
 }
 
 void read_precision(const JsonValue& value, MixedPrecision& precision, JsonErrors& errors) {

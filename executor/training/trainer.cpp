@@ -85,6 +85,10 @@ Errors check_executable(const Plan& plan) {
         {"/activation_checkpointing/offload_inputs", "Inputs of blocks are not moved to the host.", "Write false."});
   }
   if (plan.cuda_graphs) errors.push_back({"/cuda_graphs", "No CUDA graph is captured.", "Write false."});
+  if (plan.mixed_precision.autocast) {
+    errors.push_back({"/mixed_precision/autocast", "fsdp-exec casts by FSDP2's policy alone.",
+                      "Leave it out, or write: fsdp-plan execute, which trains with PyTorch itself."});
+  }
   if (plan.packing) {
     errors.push_back({"/model/packing", "fsdp-exec does not train on packed rows.",
                       "Leave it out, or run the plan in a script: fsdp-plan run plan.json -- python train.py."});

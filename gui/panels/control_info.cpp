@@ -11,6 +11,7 @@
 #include "core/plan/torch_version.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/choice_table.h"
+#include "planner/space/chosen_precision.h"
 #include "planner/space/strategy_names.h"
 #include "planner/space/wrapping.h"
 #include "text/figures.h"
@@ -36,7 +37,9 @@ std::string precision_of(const Plan& plan) {
   const auto& mixed = plan.mixed_precision;
   if (!plan.parameter_dtype && !mixed.param_dtype) return "(the checkpoint's)";
   const Dtype stored = plan.parameter_dtype.value_or(Dtype::Float32);
-  if (mixed.autocast) return stored == Dtype::Float32 ? "autocast" : "(own)";
+  if (stored == Dtype::Float32 && planner::is_mixed_as_accelerate(plan)) return "accelerate";
+  if (mixed.autocast && stored == Dtype::Float32) return "autocast";
+  if (mixed.autocast) return "(own)";
   if (!mixed.param_dtype) {
     return stored == Dtype::BFloat16 ? "bf16" : stored == Dtype::Float16 ? "fp16" : "fp32";
   }

@@ -121,30 +121,11 @@ std::string packing_note(const Plan& plan, const simulator::Predictor& predictor
       documents->size(), 100 * share, format_bytes(scratch_of_document(predictor.model())));
 }
 
-/// accelerate copies the outputs of a model under autocast to fp32, and transformers' Trainer keeps them.
-std::string autocast_note(const Plan& plan, simulator::Predictor& predictor) {
-  if (!plan.mixed_precision.autocast) return {};
-  const Model& model = predictor.model();
-  std::int64_t logits = 0;
-  for (const Call& call : model.calls) {
-    const Block& block = model.blocks[call.block];
-    for (const Op& op : block.ops) {
-      if (op.kind == OpKind::CrossEntropy) logits += num_elements(block.values[op.inputs.front()].shape);
-    }
-  }
-  if (logits == 0) return {};
-  return fmt::format(
-      "accelerate and transformers' Trainer also copy the logits that a model under autocast returns to fp32, {} that "
-      "is not in this plan.",
-      format_bytes(Bytes(4 * logits)));
-}
-
 }  // namespace
 
 std::vector<std::string> plan_notes(const Plan& plan, const StepReport& report, simulator::Predictor& predictor) {
   std::vector<std::string> notes = {accumulation_note(plan, report, predictor), loading_note(plan, predictor),
-                                    upgrade_note(plan, report, predictor), packing_note(plan, predictor),
-                                    autocast_note(plan, predictor)};
+                                    upgrade_note(plan, report, predictor), packing_note(plan, predictor)};
   std::erase(notes, "");
   return notes;
 }

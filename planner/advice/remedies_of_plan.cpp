@@ -183,6 +183,7 @@ void try_precision(RemedyList& list) {
   } else if (has_master_weights) {
     plan.parameter_dtype = Dtype::BFloat16;
     plan.mixed_precision = {};
+    plan.fsdp1.buffer_dtype.reset();
     list.try_plan("pure bf16, without fp32 master weights", {.precision = Precision::BFloat16}, plan);
   }
 }

@@ -24,6 +24,7 @@
 #include "planner/request/torchtitan_choices.h"
 #include "planner/search/objective.h"
 #include "planner/space/batches.h"
+#include "planner/space/chosen_precision.h"
 #include "planner/space/default_precision.h"
 #include "planner/space/framework_arguments.h"
 #include "planner/space/strategy_names.h"
@@ -32,33 +33,6 @@
 namespace fsdp::planner {
 
 namespace {
-
-void set_precision(Plan& plan, Precision precision) {
-  const auto all_in = [&](Dtype dtype) {
-    plan.parameter_dtype = dtype;
-    plan.mixed_precision = {};
-  };
-  const auto mixed_in = [&](Dtype dtype) {
-    plan.parameter_dtype = Dtype::Float32;
-    plan.mixed_precision = {.param_dtype = dtype, .reduce_dtype = Dtype::Float32};
-  };
-  switch (precision) {
-    case Precision::BFloat16:
-      return all_in(Dtype::BFloat16);
-    case Precision::Float16:
-      return all_in(Dtype::Float16);
-    case Precision::Float32:
-      return all_in(Dtype::Float32);
-    case Precision::Mixed:
-      return mixed_in(Dtype::BFloat16);
-    case Precision::MixedFloat16:
-      return mixed_in(Dtype::Float16);
-    case Precision::Autocast:
-      plan.parameter_dtype = Dtype::Float32;
-      plan.mixed_precision = {.autocast = Dtype::BFloat16};
-      return;
-  }
-}
 
 void fail(Errors& errors, PlanChoice choice, std::string what, std::string hint = {}) {
   errors.push_back({std::string(place_of(choice)), std::move(what), std::move(hint)});
@@ -199,7 +173,7 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
     fail(errors, PlanChoice::Precision,
          fmt::format("DDP computes in the dtype of the parameters, and {} mixed precision.",
                      choices.precision ? "this is" : "the recipe asks for"),
-         "Write autocast, bf16, fp16 or fp32.");
+         "Write autocast, accelerate, bf16, fp16 or fp32.");
   }
   space.shard = 1;
   leave_units_out(space);
@@ -417,12 +391,12 @@ void check_release(const PlanRequest& request, const ResolvedRequest& resolved, 
        fmt::format("Capture it again under PyTorch {}.", version.name));
 }
 
-/// Other frameworks have a mixed precision of their own.
+/// DeepSpeed has an autocast of its own, and SimpleFSDP was not tried with it.
 void check_autocast_choice(const PlanRequest& request, const Plan& base, Errors& errors) {
   const FrameworkTraits& traits = traits_of(base);
   if (!base.mixed_precision.autocast || is_unread(request, PlanChoice::Precision) || traits.predicts_autocast) return;
-  std::string what = fmt::format("Autocast is predicted for DDP and for one GPU, not for {}.", traits.title);
-  fail(errors, PlanChoice::Precision, std::move(what), "Write --runtime ddp, or --precision mixed.");
+  std::string what = fmt::format("Autocast is predicted for FSDP2, FSDP1 and DDP, not for {}.", traits.title);
+  fail(errors, PlanChoice::Precision, std::move(what), "Write --precision mixed, or another --runtime.");
 }
 
 /// `known`: the spec, if it was read before.
@@ -528,7 +502,9 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
 }
 
 void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) {
-  if (choices.precision) set_precision(plan, *choices.precision);
+  if (choices.precision) {
+    set_precision(plan, *choices.precision, choices.runtime.value_or(plan.runtime.framework));
+  }
   if (choices.reduce_dtype) plan.mixed_precision.reduce_dtype = choices.reduce_dtype;
   Optimizer& optimizer = plan.optimizer;
   optimizer.kind = choices.optimizer.value_or(optimizer.kind);

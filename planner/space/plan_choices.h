@@ -123,7 +123,11 @@ enum class Precision : std::uint8_t {
   Float16,
   MixedFloat16,  ///< As Mixed, with float16.
   Float32,
-  Autocast,  ///< float32 weights of what is trained, and the forward under torch.autocast in bfloat16.
+  Autocast,    ///< float32 weights of what is trained, and the forward under torch.autocast in bfloat16. Under FSDP2
+               ///< and FSDP1 beside Mixed.
+  Accelerate,  ///< accelerate's mixed_precision "bf16". FSDP2: float32 weights, and all else in bfloat16, without
+               ///< autocast. FSDP1: the same and buffers in it, under autocast. DDP: autocast alone. The outputs of a
+               ///< model under autocast are copied to float32.
 };
 
 /// The micro-batches after which gradients are reduced: set_requires_gradient_sync.

@@ -124,7 +124,9 @@ std::string precision_of(const Plan& plan, const ModelFacts& facts) {
   const std::optional<Dtype> weights = plan.parameter_dtype ? plan.parameter_dtype : facts.weights;
   const std::string named = weights ? short_name(*weights) : "checkpoint-dtype";
   if (plan.mixed_precision.autocast) {
-    return fmt::format("{} weights under autocast in {}", named, short_name(*plan.mixed_precision.autocast));
+    const std::string dtype = short_name(*plan.mixed_precision.autocast);
+    const std::string_view more = plan.mixed_precision.float_outputs ? ", logits returned in fp32" : "";
+    return fmt::format("{} weights under autocast in {}{}", named, dtype, more);
   }
   const std::optional<Dtype> compute = plan.mixed_precision.param_dtype ? plan.mixed_precision.param_dtype : weights;
   const std::optional<Dtype> reduce = plan.mixed_precision.reduce_dtype ? plan.mixed_precision.reduce_dtype : compute;

@@ -4,14 +4,14 @@
 // arguments (fsdp2_prepare_model). Up to 1.13 the root does, too: if units are resharded, backward gathers the root
 // again. Since 1.14 there are units beside those of the policy (planner/trainers/accelerate_ends.h): the embedding, and
 // norm and head together, which stay gathered; and the root uses FSDP2's default. `mixed_precision` is one option for
-// three dtypes, and converts trained parameters to float32. fsdp_activation_checkpointing wraps the units, or up to
+// all dtypes (accelerate_precision_limits.cpp). fsdp_activation_checkpointing wraps the units, or up to
 // 1.13 their children one by one (fsdp2_apply_ac), and leaves on the cache of keys and values, which such a block would
 // fill twice. So we checkpoint whole blocks by transformers' gradient_checkpointing_enable, which checkpoints all of
 // them.
 //
 // For FSDP1 (fsdp_version 1, accelerator.py prepare_model) it has options for the strategy and the prefetches, but not
 // for limit_all_gathers. transformer_auto_wrap_policy chooses by class; PyTorch's policy by size differs from
-// accelerate's own. `mixed_precision` sets FSDP1's MixedPrecision, and autocast around the whole forward as well.
+// accelerate's own. planner/space/chosen_precision.cpp has its precision.
 // HYBRID_SHARD gets no mesh, so PyTorch shards it over the GPUs of a node.
 
 #include <fmt/core.h>
@@ -379,40 +379,6 @@ void reshard_alike_beside_ends(Plan& plan, const Model& model) {
   }
 }
 
-std::optional<Error> other_precision(const Plan& plan, const Model& model) {
-  const MixedPrecision& given = plan.mixed_precision;
-  if (!given.param_dtype && !given.reduce_dtype && !given.output_dtype) return std::nullopt;
-  if (!given.param_dtype) {
-    return Error{"/mixed_precision", "Gradients or outputs have a dtype of their own, and parameters have none.",
-                 "Plan with --precision bf16 or fp32, without --reduce-dtype."};
-  }
-  const std::string_view name = name_of(*given.param_dtype);
-  if (given.param_dtype == Dtype::Float16) {
-    return Error{"/mixed_precision", "If accelerate computes in float16, it scales the loss, which no plan models.",
-                 "Plan with --precision bf16 or fp32."};
-  }
-  if (given.reduce_dtype != given.param_dtype || given.output_dtype != given.param_dtype) {
-    return Error{
-        "/mixed_precision",
-        fmt::format(
-            "accelerate also reduces gradients in {0} if it computes in {0}, and casts the units' outputs to it.",
-            name),
-        fmt::format("Write \"reduce_dtype\": \"{0}\" and \"output_dtype\": \"{0}\" into the plan.", name)};
-  }
-  if (dtype_of_shards(plan, model) != Dtype::Float32) {
-    return Error{"/parameter_dtype", fmt::format("If accelerate computes in {}, it trains float32 parameters.", name),
-                 "Write \"float32\" into the plan."};
-  }
-  return std::nullopt;
-}
-
-void mix_as_accelerate(Plan& plan, const Model&) {
-  const std::optional<Dtype> compute = plan.mixed_precision.param_dtype;
-  if (compute == Dtype::Float16) return;
-  plan.mixed_precision = {compute, compute, compute};
-  if (compute) plan.parameter_dtype = Dtype::Float32;
-}
-
 std::optional<Error> other_checkpointing(const Plan& plan, const Model& model) {
   const auto& entries = plan.checkpointing.entries;
   const bool is_selective = std::any_of(entries.begin(), entries.end(),
@@ -438,20 +404,6 @@ void checkpoint_as_transformers(Plan& plan, const Model& model) {
 std::optional<Error> other_code(const Plan& plan, const Model&) {
   if (!is_of_torchtitan(plan.runtime.flavor)) return std::nullopt;
   return Error{"/runtime/flavor", "The plan is for torchtitan's model code.", "Plan with --flavor transformers."};
-}
-
-/// Up to 1.12 the whole model becomes float32 after it is sharded, its frozen parameters, too (accelerate#3848).
-std::optional<Error> frozen_upcast(const Plan& plan, const Model& model) {
-  if (!plan.mixed_precision.param_dtype) return std::nullopt;
-  for (const Parameter& parameter : model.parameters) {
-    const bool grows = !parameter.trainable && is_floating_point(parameter.dtype) && parameter.dtype != Dtype::Float32;
-    if (!grows) continue;
-    return Error{"/mixed_precision",
-                 fmt::format("accelerate 1.12 converts frozen parameters to float32 as well; \"{}\" is {}.",
-                             parameter.name, name_of(parameter.dtype)),
-                 "Use accelerate 1.13 or later, which converts trained ones alone; or plan with --precision bf16."};
-  }
-  return std::nullopt;
 }
 
 std::optional<Error> gradient_sync(const Plan& plan, const Model&) {
@@ -513,14 +465,6 @@ std::optional<Error> other_flat_units(const Plan& plan, const Model& model) {
                "Plan with --wrap blocks --wrap-ends no."};
 }
 
-std::optional<Error> autocast_beside(const Plan& plan, const Model&) {
-  const MixedPrecision& given = plan.mixed_precision;
-  if (!given.param_dtype && !given.reduce_dtype && !plan.fsdp1.buffer_dtype) return std::nullopt;
-  return Error{"/mixed_precision",
-               "Under FSDP1 accelerate runs torch.autocast beside its mixed precision, which no plan models.",
-               "Plan with --precision bf16 or fp32, or write --to fsdp1."};
-}
-
 std::optional<Error> hybrid_groups(const Plan& plan, const Model&) {
   if (plan.mesh.dp_replicate() == 1 || plan.mesh.dp_shard() == 1) return std::nullopt;
   return Error{"/mesh",
@@ -538,7 +482,7 @@ std::optional<Error> unlimited_gathers(const Plan& plan, const Model&) {
 
 constexpr Limit kLimitsOfAccelerateFsdp1[] = {
     {other_flat_units, wrap_by_class},
-    {autocast_beside, nullptr},
+    {other_flat_precision, mix_flat_units},
     {hybrid_groups, shard_over_all},
     {unlimited_gathers, [](Plan& plan, const Model&) { plan.fsdp1.limit_all_gathers = true; }},
     {other_checkpointing, checkpoint_as_transformers},
@@ -550,7 +494,7 @@ constexpr Limit kLimitsOfAccelerate[] = {
     {tie_beyond_ends, nullptr, true},
     {other_units_beside_ends, wrap_beside_ends},
     {other_reshard_beside_ends, reshard_alike_beside_ends},
-    {other_precision, mix_as_accelerate},
+    {other_precision, mix_units_alike},
     {other_checkpointing, checkpoint_as_transformers},
     {other_code, nullptr},
 };

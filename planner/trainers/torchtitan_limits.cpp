@@ -99,7 +99,8 @@ std::optional<Error> other_titan_precision(const Plan& plan, const Model& model)
   const MixedPrecision& given = plan.mixed_precision;
   const std::optional<Dtype> shards = dtype_of_shards(plan, model);
   const auto is_known = [](std::optional<Dtype> dtype) { return dtype == Dtype::Float32 || dtype == Dtype::BFloat16; };
-  if (is_known(shards) && is_known(given.param_dtype) && given.reduce_dtype == Dtype::Float32 && !given.output_dtype) {
+  const bool is_alone = !given.output_dtype && !given.autocast;
+  if (is_known(shards) && is_known(given.param_dtype) && given.reduce_dtype == Dtype::Float32 && is_alone) {
     return std::nullopt;
   }
   return Error{

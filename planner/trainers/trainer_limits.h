@@ -23,6 +23,13 @@ struct Limit {
 /// For accelerate, alone or under transformers' Trainer, and the additions of the Trainer's loop.
 std::span<const Limit> limits_of_accelerate(const TrainerRelease& release);
 std::span<const Limit> limits_of_accelerate_fsdp1();
+/// A precision that accelerate does not give FSDP2's or FSDP1's units, and the change to the nearest that it does.
+std::optional<Error> other_precision(const Plan& plan, const Model& model);
+void mix_units_alike(Plan& plan, const Model& model);
+std::optional<Error> other_flat_precision(const Plan& plan, const Model& model);
+void mix_flat_units(Plan& plan, const Model& model);
+/// Frozen parameters that a release up to 1.12 would convert to float32.
+std::optional<Error> frozen_upcast(const Plan& plan, const Model& model);
 std::span<const Limit> limits_of_transformers_loop(const TrainerRelease& release);
 std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release);
 std::span<const Limit> limits_of_deepspeed();

@@ -28,6 +28,7 @@ TrainerRelease newest_transformers() {
   release.takes_norms = true;
   release.can_sync_each_batch = true;
   release.can_offload_inputs = true;
+  release.can_configure_fsdp1 = true;
   return release;
 }
 

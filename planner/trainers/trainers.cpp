@@ -91,10 +91,14 @@ constexpr Limit kLimitsOfAll[] = {
 std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
   const Trainer trainer = release.trainer;
   if (trainer == Trainer::DeepSpeed) return {limits_of_deepspeed().begin(), limits_of_deepspeed().end()};
-  if (trainer == Trainer::Accelerate && traits_of(plan).options == OptionsMember::Fsdp1) {
+  const bool configures_fsdp1 = trainer == Trainer::Accelerate || release.can_configure_fsdp1;
+  if (configures_fsdp1 && traits_of(plan).options == OptionsMember::Fsdp1) {
     std::vector<Limit> limits = {kLimitsOfAll[0]};
     if (!release.can_offload_inputs) limits.push_back(kOffloadedInputs);
     limits.insert(limits.begin(), limits_of_accelerate_fsdp1().begin(), limits_of_accelerate_fsdp1().end());
+    if (trainer != Trainer::Transformers) return limits;
+    const std::span<const Limit> of_loop = limits_of_transformers_loop(release);
+    limits.insert(limits.end(), of_loop.begin(), of_loop.end());
     return limits;
   }
   // Other limits do not matter for a plan of another framework.

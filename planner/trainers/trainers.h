@@ -43,6 +43,8 @@ struct TrainerRelease {
   bool can_sync_each_batch = false;
   /// The Trainer, and models of its transformers: activation_checkpointing_enable has `offload`.
   bool can_offload_inputs = false;
+  /// The Trainer: we write its fsdp_config for FSDP1, too, as we do for every accelerate.
+  bool can_configure_fsdp1 = false;
   /// torchtitan: configurations are Python functions, and it reads no TOML.
   bool has_registry = false;
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import torch
@@ -40,7 +41,8 @@ class Batch:
 def run_forward(root: PlannedModule,
                 values: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """The loss of a batch, computed by the root or after it, followed by the tensors that the plan keeps."""
-    with root.context.autocasting():
+    # A loss after the root's forward is in the same context, whose cache lives until it is over.
+    with root.context.autocasting() if root.after_root is not None else contextlib.nullcontext():
         return _forward(root, values)
 
 

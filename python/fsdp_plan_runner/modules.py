@@ -160,7 +160,7 @@ def _class_named(name: str, base: type[PlannedModule] = PlannedModule) -> type[P
 def activation_dtype(model: ExpandedModel, plan: Plan) -> torch.dtype:
     """The dtype of tensors without their own: the plan's compute dtype."""
     named = plan.mixed_precision.param_dtype or plan.parameter_dtype
-    if plan.mixed_precision.autocast:
+    if plan.mixed_precision.autocast and not plan.mixed_precision.param_dtype:
         stored = [dtype_of(parameter.dtype if not (parameter.trainable and plan.parameter_dtype) else plan.parameter_dtype)
                   for parameter in model.parameters]
         return next((dtype for dtype in stored if dtype.is_floating_point), torch.float32)
@@ -177,10 +177,11 @@ def logits_of(model: ExpandedModel) -> tuple[int, ...]:
 
 def build_model(model: ExpandedModel, implementations: Implementations, activation: torch.dtype, device: torch.device,
                 compute_device: torch.device, parameter_dtype: torch.dtype | None = None,
-                frozen_too: bool = False) -> PlannedModule:
+                frozen_too: bool = False, returns_logits: bool = False) -> PlannedModule:
     """The tree with its parameters and buffers on `device` ("meta" for none), to compute on `compute_device`.
-    `parameter_dtype` is that of trainable parameters, or of all; defaults to the checkpoint's."""
-    keep = logits_of(model) if implementations.keep_logits else ()
+    `parameter_dtype` is that of trainable parameters, or of all; defaults to the checkpoint's. `returns_logits`: beside the loss,
+    as models of transformers do."""
+    keep = logits_of(model) if implementations.keep_logits or returns_logits else ()
     held = (*model.held, *(model.held_if_cached if implementations.use_cache else ()))
     program = ForwardProgram(model, keep, held)
     modules: dict[str, PlannedModule] = {}

@@ -35,6 +35,7 @@ class MixedPrecision:
     output_dtype: str | None = None
     cast_forward_inputs: bool = True
     autocast: str | None = None
+    float_outputs: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ The tensors of a batch are made one by one, each replacing the previous one; the
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -101,10 +102,9 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     where = {"meta": torch.device("meta"), "cpu": torch.device("cpu"), "device": job.device}[plan.initialization]
     dtype = dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None
     root = build_model(model, use, activation_dtype(model, plan), where, job.device,
-                       parameter_dtype_of(plan) if plan.zero_stage else dtype, bool(plan.zero_stage))
-    if plan.mixed_precision.autocast:
-        root.context.autocast = dtype_of(plan.mixed_precision.autocast)
-        root.context.trained = next((p.dtype for p in root.parameters() if p.requires_grad), None)
+                       parameter_dtype_of(plan) if plan.zero_stage else dtype, bool(plan.zero_stage),
+                       plan.mixed_precision.float_outputs)
+    run_under_autocast(root, plan)
     root.hidden_matrices = optimizers.hidden_matrices(model) if plan.optimizer.muon is not None else set()
     checkpoint_blocks(root, model, plan)
     if plan.zero_stage:
@@ -122,6 +122,28 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     shard(root, plan, mesh or make_mesh(plan, job.device.type))
     materialize(root, model, plan, job.device)
     return root
+
+
+def run_under_autocast(root: PlannedModule, plan: Plan) -> None:
+    """Replaces the forward of the root, inside of all wrappers and hooks, as accelerate does (Accelerator.prepare_model)."""
+    precision = plan.mixed_precision
+    if not precision.autocast:
+        return
+    root.context.autocast = dtype_of(precision.autocast)
+    if not precision.param_dtype:
+        root.context.trained = next((p.dtype for p in root.parameters() if p.requires_grad), None)
+    plain = root.forward
+
+    def forward(*args: Any) -> Any:
+        with root.context.autocasting():
+            return plain(*args)
+
+    root.forward = (lambda *args: in_float(forward(*args))) if precision.float_outputs else forward  # type: ignore[method-assign]
+
+
+def in_float(results: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """accelerate's convert_to_fp32."""
+    return tuple(result.float() if result.dtype in (torch.bfloat16, torch.float16) else result for result in results)
 
 
 def make_optimizer(root: torch.nn.Module, plan: Plan,
@@ -154,10 +176,12 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
         with synchronizing(root, syncs):
             result = run_forward(root, batch.values)
             loss = result[0] if isinstance(result, tuple) else result
+            kept = result if plan.implementations.keep_logits else None
+            del result
             loss.backward(torch.full_like(loss, 1 / divisor) if divisor > 1 else None)
         if batch.has_values:
             total += loss.item()
-        del result, loss
+        del kept, loss
     norm = 0.0
     if plan.optimizer.clip_grad_norm is not None:
         norm = clip(root, plan.optimizer.clip_grad_norm, plan, batch.has_values)

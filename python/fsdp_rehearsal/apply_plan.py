@@ -87,6 +87,14 @@ class ApplyPlan:
                     "Plan with --cuda-graphs no, or rehearse the script as it is.",
                 )
             )
+        if self.plan.mixed_precision.autocast:
+            problems.append(
+                (
+                    f"{self.shown}: /mixed_precision/autocast",
+                    "A script runs under torch.autocast, or it does not: units of fully_shard do not change that.",
+                    "Plan with --precision mixed, or rehearse the script as it is.",
+                )
+            )
         is_selective = "selective" in self.plan.checkpointed.values()
         for kind in self.plan.selective_keep if is_selective else ():
             if kind not in SAVED_KINDS:

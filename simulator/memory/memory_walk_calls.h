@@ -160,8 +160,7 @@ class CallWalk {
   void begin_whole_backward() {
     if (is_backward_) return;
     is_backward_ = true;
-    for (const int id : cached_) sink_.free(id);
-    cached_.clear();
+    drop_cached();
     for (const HeldValue& held : model_.held) {
       if (is_held(held)) drop(storage_of_value_[held.value]);
     }
@@ -293,6 +292,11 @@ class CallWalk {
 
   bool is_held(const HeldValue& held) const { return !held.if_cached || in_.use_cache; }
 
+  void drop_cached() {
+    for (const int id : cached_) sink_.free(id);
+    cached_.clear();
+  }
+
   void drop(int id) {
     if (id >= 0 && --refs_[id] == 0) sink_.free(id);
   }
@@ -422,8 +426,9 @@ class CallWalk {
         last_held_ = in_.ids->call_base[c] + event.storage;
         break;
       case TapeEvent::Kind::HoldInForward:
-        cached_.push_back(own);
-        break;
+        return cached_.push_back(own);
+      case TapeEvent::Kind::LeaveAutocast:
+        return drop_cached();
       case TapeEvent::Kind::ReleaseOutput:
         drop(own);
         break;

@@ -55,6 +55,10 @@ class KernelWriter {
   const Shape& input_shape(int index) const;
   const Shape& output_shape(int index) const;
   const Shape& parameter_shape(int index) const;
+  /// The slot of a value of the block.
+  int slot_of(int value) const { return program_.value_slot[value]; }
+  /// Notes the logits as the model returns them, one for each cross entropy of the block.
+  void return_as(std::vector<int> logits) { program_.returned = std::move(logits); }
   /// Makes a slot an output of the op.
   void set_output(int index, int slot);
 

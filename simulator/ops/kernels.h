@@ -129,6 +129,13 @@ enum class KernelKind : std::uint8_t {
   Read,       ///< The cast or gather of a parameter: memory bandwidth, beside the collective.
 };
 
+/// The part of a model's forward that a call belongs to.
+enum class ForwardPart : std::uint8_t {
+  Inside,
+  AfterAutocast,  ///< Autocast's context has been left, and its cache is gone.
+  AfterReturn,    ///< The model has returned, and dropped the inputs of its last call.
+};
+
 /// What a loss has the unit of the head do while it runs (`Layout::loss`).
 enum class UnitCall : std::uint8_t { None, Gather, Reduce, Reshard };
 
@@ -165,6 +172,7 @@ struct Kernel {
   std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
   int late_outputs = 0;                     ///< The number of last outputs that are made after the temporaries.
+  ForwardPart part = ForwardPart::Inside;
   std::vector<BackwardTemp> backward_temps;
   Workspace forward_workspace;
   std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by the set
@@ -189,6 +197,7 @@ struct KernelProgram {
   std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbors.
   std::vector<int> value_slot;      ///< [num block values]
   std::vector<int> parameter_slot;  ///< [num block parameters]
+  std::vector<int> returned;        ///< Slots of the logits as the model returns them. Empty: as the loss reads them.
   std::vector<std::string> calls;   ///< The calls to look up for the CPU, as text_of(KernelCall).
   std::optional<Error> refusal;     ///< Why PyTorch would not run the block with the requested implementations.
 };

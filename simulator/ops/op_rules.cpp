@@ -103,10 +103,14 @@ std::vector<ModuleRun> runs_of(const Block& block, int module) {
   return runs;
 }
 
+bool is_inside(const Kernel& kernel) {
+  return kernel.part == ForwardPart::Inside;
+}
+
 void hold_arguments(const Block& block, const ModuleRun& run, KernelProgram& program) {
   std::vector<bool> made(block.values.size(), false);
   const auto last = std::find_if(program.kernels.rbegin(), program.kernels.rend(),
-                                 [&](const Kernel& kernel) { return kernel.op < run.end; });
+                                 [&](const Kernel& kernel) { return is_inside(kernel) && kernel.op < run.end; });
   if (last == program.kernels.rend() || last->op < run.begin) return;
   for (int o = run.begin; o < run.end; ++o) {
     for (const int value : block.ops[o].inputs) {
@@ -123,9 +127,10 @@ void hold_arguments(const Block& block, const ModuleRun& run, KernelProgram& pro
 void hold_operands(const Block& block, KernelProgram& program) {
   for (std::size_t k = 0; k < program.kernels.size(); ++k) {
     Kernel& last = program.kernels[k];
-    const bool is_last = k + 1 == program.kernels.size() || program.kernels[k + 1].op != last.op;
+    const bool is_last =
+        k + 1 == program.kernels.size() || program.kernels[k + 1].op != last.op || !is_inside(program.kernels[k + 1]);
     const bool is_first = k == 0 || program.kernels[k - 1].op != last.op;
-    if (!is_last || is_first) continue;
+    if (!is_last || is_first || !is_inside(last)) continue;
     for (const int value : block.ops[last.op].inputs) last.holds.push_back(program.value_slot[value]);
   }
 }
@@ -133,7 +138,7 @@ void hold_operands(const Block& block, KernelProgram& program) {
 // The last kernel of the ops up to the given one.
 Kernel* last_kernel(KernelProgram& program, int op) {
   const auto last = std::find_if(program.kernels.rbegin(), program.kernels.rend(),
-                                 [&](const Kernel& kernel) { return kernel.op <= op; });
+                                 [&](const Kernel& kernel) { return is_inside(kernel) && kernel.op <= op; });
   return last == program.kernels.rend() ? nullptr : &*last;
 }
 
@@ -142,6 +147,24 @@ void hold_locals(const Block& block, KernelProgram& program) {
     Kernel* last = last_kernel(program, local.until);
     if (last != nullptr) last->holds.push_back(program.value_slot[local.value]);
   }
+}
+
+// accelerate's convert_outputs_to_fp32 copies the logits while the model's own outputs live; the root casts the copies.
+void return_logits(KernelWriter& w) {
+  std::vector<int> logits;
+  for (const Op& op : w.block().ops) {
+    if (op.kind == OpKind::CrossEntropy) logits.push_back(w.slot_of(op.inputs.front()));
+  }
+  const auto cast_all = [&](Dtype dtype, ForwardPart part) {
+    for (int& slot : logits) {
+      if (w.slot(slot).dtype == dtype) continue;
+      slot = w.cast(slot, dtype);
+      w.last_kernel().part = part;
+    }
+  };
+  cast_all(Dtype::Float32, ForwardPart::AfterAutocast);
+  if (w.context().returned) cast_all(*w.context().returned, ForwardPart::AfterReturn);
+  w.return_as(std::move(logits));
 }
 
 }  // namespace
@@ -159,6 +182,7 @@ KernelProgram expand_block(const Block& block, const OpRuleContext& context, con
     write_op(writer);
     writer.end_op();
   }
+  if (context.float_outputs) return_logits(writer);
   KernelProgram program = writer.take();
   hold_operands(block, program);
   hold_locals(block, program);

@@ -35,6 +35,8 @@ struct OpRuleContext {
   std::optional<Dtype> head_reduces_in = {};
   std::optional<Dtype> autocast = {};  ///< The dtype of torch.autocast around the forward. Empty: none.
   std::optional<Dtype> trained = {};   ///< That of trained parameters, if not that of the activations.
+  bool float_outputs = false;          ///< The model copies its logits to fp32 before it returns (accelerate), and
+  std::optional<Dtype> returned = {};  ///< the root casts the copies to this dtype. Empty: it does not.
 
   bool is_cpu() const { return compute_capability == 0; }
 

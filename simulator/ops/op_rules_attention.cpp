@@ -338,7 +338,7 @@ void cast_arguments(KernelWriter& w, int& q, int& k, int& v, int& mask) {
 
 // Attention that transformers writes out, and flash attention with a window, which is a call of its own.
 void refuse_under_autocast(KernelWriter& w, const AttentionSizes& s) {
-  if (!w.is_autocast()) return;
+  if (!w.is_autocast() || w.activation() == w.product_dtype()) return;  // q, k and v are as without it.
   const OpAttributes& a = w.op().attributes;
   const bool is_eager = w.context().implementations.attention == AttentionBackend::Eager || a.softcap > 0;
   const bool has_window = a.causal && s.mask < 0 && a.window > 0 && a.window < s.keys;

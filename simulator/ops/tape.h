@@ -38,7 +38,8 @@ struct TapeEvent {
     ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
     HoldInput,       ///< Holds block input `storage` until the end of the backward,
     HoldOwn,         ///< or storage `storage`.
-    HoldInForward,   ///< Storage `storage` lives until the model's forward and its loss are over.
+    HoldInForward,   ///< Storage `storage` lives until the model's forward and its loss are over,
+    LeaveAutocast,   ///< which they are.
     Carry,           ///< `storage`, or that of the HoldOwn before this, lives into the next micro-batch, with `bytes`.
     DropCarried,     ///< Frees the `storage`th carried one.
     ReleaseParam,    ///< The recomputation no longer needs block parameter `storage`, which it had saved.

@@ -2,6 +2,7 @@
 // autograd.
 
 #include <algorithm>
+#include <utility>
 
 #include "simulator/ops/tape_recorder.h"
 
@@ -9,6 +10,8 @@ namespace fsdp::simulator {
 
 void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
   const Kernel& kernel = program_.kernels[k];
+  if (kernel.part == ForwardPart::AfterAutocast && !exists_already) emit(Kind::LeaveAutocast, 0);
+  if (kernel.part == ForwardPart::AfterReturn && !exists_already) release_inputs();
   if (!exists_already && flow_.runs(kernel)) {
     const auto make_outputs = [&](std::size_t first, std::size_t last) {
       for (std::size_t o = first; o < last; ++o) {
@@ -79,6 +82,11 @@ void TapeRecorder::end_of_forward() {
     }
   }
   leave_to_cache();
+  release_inputs();
+}
+
+void TapeRecorder::release_inputs() {
+  if (std::exchange(has_released_inputs_, true)) return;
   for (int v = 0; v < block_.num_inputs; ++v) {
     const bool is_kept_here = checkpointing_ ? !is_on_host(v) : saves_[v] > 0;
     if (!is_kept_here) emit(Kind::ReleaseInput, v);

@@ -63,6 +63,10 @@ class TapeRecorder {
 
   template <class Visit>
   void for_each_logits(Visit visit) {
+    if (!program_.returned.empty()) {
+      for (const int slot : program_.returned) visit(storage_of(slot));
+      return;
+    }
     for (const Op& op : block_.ops) {
       if (op.kind == OpKind::CrossEntropy) visit(storage_of(program_.value_slot[op.inputs.front()]));
     }
@@ -105,6 +109,7 @@ class TapeRecorder {
   void run_all_ops();
   void end_of_forward();
   void leave_to_cache();
+  void release_inputs();
   std::int64_t kept_inside() const;
   std::size_t end_of_recomputation() const;
   void find_kept_parameters();
@@ -177,6 +182,7 @@ class TapeRecorder {
   std::size_t num_late_nodes_ = 0;   // Kernels whose nodes do not run before the recomputation.
   std::int64_t inside_ = 0;
   bool checkpointing_ = false;
+  bool has_released_inputs_ = false;
   bool recomputing_ = false;
   bool in_backward_ = false;
 };

@@ -37,6 +37,7 @@ bool names_own_storage(Kind kind) {
     case Kind::ReleaseGradIn:
     case Kind::ForwardGradOut:
     case Kind::HoldInput:
+    case Kind::LeaveAutocast:
     case Kind::DropCarried:
     case Kind::ReleaseParam:
     case Kind::CallUnit:

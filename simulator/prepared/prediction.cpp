@@ -212,12 +212,17 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& 
   settings.workspaces = gpu.kernel_workspaces.get();
   settings.cast_inputs = inputs_cast_by_root(model, plan);
   settings.kept_workspaces = kept_workspaces(plan.runtime.quirks.cublas_workspaces);
-  settings.rules.autocast = plan.mixed_precision.autocast;
+  const MixedPrecision& precision = plan.mixed_precision;
+  settings.rules.autocast = precision.autocast;
+  settings.rules.float_outputs = precision.float_outputs;
+  if (precision.float_outputs) settings.rules.returned = precision.output_dtype;
   const bool gathers_each_read = traits_of(plan).gathers_each_read;
-  if (!gathers_each_read && !plan.mixed_precision.autocast) return settings;
+  // Beside a policy autocast finds parameters in param_dtype.
+  const bool casts_parameters = precision.autocast && !precision.param_dtype;
+  if (!gathers_each_read && !casts_parameters) return settings;
   for (const Parameter& parameter : model.parameters) {
     settings.parameter_dtypes.push_back(stored_dtype(plan, parameter));
-    if (plan.mixed_precision.autocast && parameter.trainable && !settings.rules.trained) {
+    if (casts_parameters && parameter.trainable && !settings.rules.trained) {
       settings.rules.trained = settings.parameter_dtypes.back();
     }
   }

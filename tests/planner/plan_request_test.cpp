@@ -227,8 +227,9 @@ std::string refusals_of(const PlanRequest& request) {
 TEST(PlanRequest, EveryRuntimeOptimizerAndPrecisionHasPlans) {
   for (const auto& [framework, runtime] : kRuntimes) {
     for (const auto& [kind, optimizer] : kOptimizerKinds) {
-      for (const Precision precision : {Precision::BFloat16, Precision::Mixed, Precision::Float16,
-                                        Precision::MixedFloat16, Precision::Float32, Precision::Autocast}) {
+      for (const Precision precision :
+           {Precision::BFloat16, Precision::Mixed, Precision::Float16, Precision::MixedFloat16, Precision::Float32,
+            Precision::Autocast, Precision::Accelerate}) {
         PlanRequest asked = {.model = "mlp", .choices = {.gpus = 2, .memory = Bytes(16LL << 30)}};
         asked.choices.runtime = framework;
         asked.choices.optimizer = kind;
@@ -237,6 +238,26 @@ TEST(PlanRequest, EveryRuntimeOptimizerAndPrecisionHasPlans) {
       }
     }
   }
+}
+
+// accelerate's prepare_model is for wrappers, FSDP1 and DDP.
+TEST(PlanRequest, PrecisionOfAccelerateDependsOnTheFramework) {
+  const auto mixed_for = [](Framework framework) {
+    Plan plan;
+    Errors errors;
+    apply_work_choices({.precision = Precision::Accelerate, .runtime = framework}, plan, errors);
+    EXPECT_TRUE(errors.empty());
+    EXPECT_EQ(plan.parameter_dtype, Dtype::Float32);
+    return plan;
+  };
+  const Plan units = mixed_for(Framework::Fsdp2);
+  EXPECT_EQ(units.mixed_precision, (MixedPrecision{Dtype::BFloat16, Dtype::BFloat16, Dtype::BFloat16}));
+  const Plan flat = mixed_for(Framework::Fsdp1);
+  EXPECT_EQ(flat.mixed_precision.autocast, Dtype::BFloat16);
+  EXPECT_TRUE(flat.mixed_precision.float_outputs);
+  EXPECT_EQ(flat.fsdp1.buffer_dtype, Dtype::BFloat16);
+  EXPECT_EQ(mixed_for(Framework::Ddp).mixed_precision,
+            (MixedPrecision{.autocast = Dtype::BFloat16, .float_outputs = true}));
 }
 
 TEST(PlanRequest, FlavorChangesOnlyTheModelCode) {

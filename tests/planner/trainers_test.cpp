@@ -397,7 +397,7 @@ TEST(Torchtitan, HasNoOtherModels) {
   }
 }
 
-// For FSDP1 accelerate runs autocast beside mixed precision, hands over no mesh, and has no key for one argument.
+// For FSDP1 accelerate sets all precisions and autocast at once, hands over no mesh, and has no key for one argument.
 TEST(Trainers, AccelerateExpressesPlansOfFsdp1) {
   const Model model = trained_model();
   const auto unsaid_after = [&](const std::function<void(Plan&)>& change) {
@@ -421,6 +421,42 @@ TEST(Trainers, AccelerateExpressesPlansOfFsdp1) {
   EXPECT_EQ(nearest->mesh, (Mesh{1, 4}));
   EXPECT_EQ(flat_strategy_of(plan), "HYBRID_SHARD");
   EXPECT_EQ(error_places(unsaid(kTransformers, plan, model)), "/runtime/name");
+  plan.mesh = {1, 4};
+  plan.optimizer.clip_grad_norm = 1;
+  EXPECT_EQ(error_places(unsaid(Trainer::Transformers, plan, model)), "");
+}
+
+TEST(Trainers, AccelerateMixesFsdp1UnderAutocast) {
+  const Model model = trained_model();
+  Plan plan = sayable();
+  plan.runtime.framework = Framework::Fsdp1;
+  plan.parameter_dtype = Dtype::Float32;
+  plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
+  const Result<Plan> nearest = nearest_said(kAccelerate, plan, model);
+  ASSERT_TRUE(nearest) << to_string(nearest.error().front());
+  EXPECT_EQ(nearest->mixed_precision, (MixedPrecision{.param_dtype = Dtype::BFloat16,
+                                                      .reduce_dtype = Dtype::BFloat16,
+                                                      .output_dtype = {},
+                                                      .cast_forward_inputs = false,
+                                                      .autocast = Dtype::BFloat16,
+                                                      .float_outputs = true}));
+  EXPECT_EQ(nearest->fsdp1.buffer_dtype, Dtype::BFloat16);
+  EXPECT_EQ(error_places(unsaid(kAccelerate, *nearest, model)), "");
+}
+
+// Models of FSDP2 do not pass through accelerate's prepare_model.
+TEST(Trainers, AutocastBesideFsdp2IsNoTrainers) {
+  const Model model = trained_model();
+  Plan plan = sayable();
+  plan.parameter_dtype = Dtype::Float32;
+  plan.mixed_precision = {.param_dtype = Dtype::BFloat16,
+                          .reduce_dtype = Dtype::BFloat16,
+                          .output_dtype = Dtype::BFloat16,
+                          .autocast = Dtype::BFloat16};
+  EXPECT_EQ(error_places(unsaid(kAccelerate, plan, model)), "/mixed_precision/autocast");
+  const Result<Plan> nearest = nearest_said(kAccelerate, plan, model);
+  ASSERT_TRUE(nearest) << to_string(nearest.error().front());
+  EXPECT_FALSE(nearest->mixed_precision.autocast);
 }
 
 }  // namespace

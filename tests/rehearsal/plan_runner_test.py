@@ -2,7 +2,7 @@
 parameters, memory.
 
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, inputs_on_host, torch (what
-                                                      releases do otherwise), autocast, autocast_more, lora, quantized,
+                                                      releases do otherwise), autocast, autocast_fsdp, autocast_more, lora, quantized,
                                                       liger_kernels, liger_kernels_more, fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
                                                       zero_offload_more, zero_nvme, zero_nvme_more, optimizers, zero_held, zero_held_more, packing and loss are all cases of one; held_CASE is a case of FSDP1 or
@@ -29,7 +29,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 from command import Refused, answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
-from plan_cases_autocast import AUTOCAST_CASES, AUTOCAST_MORE_CASES  # noqa: E402
+from plan_cases_autocast import AUTOCAST_CASES, AUTOCAST_FSDP_CASES, AUTOCAST_MORE_CASES  # noqa: E402
 from plan_cases_flex import FLEX_CASES  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_inputs_on_host import HOST_CASES  # noqa: E402
@@ -241,7 +241,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
-GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_FSDP_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,
           "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,

@@ -79,7 +79,7 @@ Errors check_ddp_plan(const Plan& plan, const Model& model) {
   const MixedPrecision& precision = plan.mixed_precision;
   if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
     wrong("mixed_precision", "DDP reduces in the parameters' own dtype, and computes in it or under autocast.",
-          "Leave the dtypes out (--precision autocast, bf16, fp16 or fp32).");
+          "Leave the dtypes out (--precision autocast, accelerate, bf16, fp16 or fp32).");
   }
   if (plan.ddp.bucket_cap_mb && *plan.ddp.bucket_cap_mb < 1) {
     wrong("ddp/bucket_cap_mb", fmt::format("{} MiB is not a valid bucket size.", *plan.ddp.bucket_cap_mb),
