@@ -63,7 +63,9 @@ def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
     if case.packing:
         words += ["--packing", str(case.dimensions["seq"]), "--document-length", case.packing["document_length"],
                   "--packed-attention", case.packing["attention"]]
-    for name, value in ({} if case.packing else case.dimensions).items():
+    # A packed row is a micro-batch of one, but for FlexAttention's.
+    is_row = {"seq", "batch"} if case.packing.get("attention") != "flex" else {"seq"}
+    for name, value in {name: value for name, value in case.dimensions.items() if not (case.packing and name in is_row)}.items():
         words += ["--set", f"{name}={value}"]
     words += ["--lora", case.lora] if case.lora else []
     words += ["--quantize", case.quantize] if case.quantize else []
