@@ -8,8 +8,8 @@
 // Sources: aten/src/ATen/autocast_mode.h (the lists) and autocast_mode.cpp (cached_cast), torch/amp/autocast_mode.py,
 // torch 2.11; deepspeed/runtime/engine.py (torch_autocast), DeepSpeed 0.19.8.
 //
-// Not modeled: fp16, whose loss is scaled by a GradScaler; experts; losses other than PyTorch's; selective
-// checkpointing; FSDP1 or FSDP2 under autocast with gathered parameters in fp32.
+// Not modeled: fp16, whose loss is scaled by a GradScaler; losses other than PyTorch's; experts and selective
+// checkpointing without a policy; FSDP1 or FSDP2 under autocast with gathered parameters in fp32.
 
 #include "core/frameworks/check_autocast.h"
 
@@ -96,13 +96,13 @@ void check_model(const Plan& plan, const Model& model, Errors& errors) {
     return;
   }
   if (plan.quantization) wrong("A base in four bits under autocast is not predicted.", kOthers);
-  if (has([](const Op& op) { return is_expert(op.kind); })) {
+  const bool is_beside = is_beside_policy(plan);
+  if (!is_beside && has([](const Op& op) { return is_expert(op.kind); })) {
     wrong("Experts under autocast are not predicted.", kOthers);
   }
   if (has([](const Op& op) { return op.kind == OpKind::RotaryTable && has_other_table(op.attributes); })) {
     wrong("Heads that are turned in fp32, or by other tables than Llama's, are not predicted under autocast.", kOthers);
   }
-  const bool is_beside = is_beside_policy(plan);
   const auto is_packed = [](const Op& op) {
     return op.kind == OpKind::Attention && op.attributes.packed != PackedAttention::None;
   };
@@ -182,12 +182,13 @@ Errors check_autocast(const Plan& plan, const Model& model) {
     wrong("runtime/implementations/loss", "Under autocast only PyTorch's loss is predicted.", "Write \"pytorch\".");
   }
   const std::vector<Checkpointing::Entry>& entries = plan.checkpointing.entries;
-  if (std::any_of(entries.begin(), entries.end(),
-                  [](const auto& entry) { return entry.mode == CheckpointMode::Selective; })) {
+  const bool is_selective = std::any_of(entries.begin(), entries.end(),
+                                        [](const auto& entry) { return entry.mode == CheckpointMode::Selective; });
+  if (is_selective && !is_beside_policy(plan)) {
     wrong("activation_checkpointing", "Selective checkpointing under autocast is not predicted.",
           "Write full, or leave it out.");
   }
-  if (plan.checkpointing.offload_inputs) {
+  if (plan.checkpointing.offload_inputs && !is_beside_policy(plan)) {
     wrong("activation_checkpointing/offload_inputs", "Offloaded inputs under autocast are not predicted.",
           "Write false.");
   }
