@@ -89,7 +89,8 @@ BlockValue BlockBuilder::norm(OpKind kind, std::string_view module, BlockValue x
 }
 
 BlockValue BlockBuilder::rms_norm(std::string_view module, BlockValue x, const NormOptions& options) {
-  const LigerPatch patch = patch_of_norm_class(options.class_name, module);
+  const std::string own = class_of(module);  // A norm that is a block of its own has the block's class.
+  const LigerPatch patch = patch_of_norm_class(options.class_name.empty() ? own : options.class_name, module);
   return norm(OpKind::RmsNorm, module, x, size(x, -1), options,
               {.unit_offset = options.unit_offset,
                .wide_weight = options.wide_weight,

@@ -91,7 +91,7 @@ TEST(LigerKernels, ReplaceTheLibrarysPartsOfAFamily) {
 TEST(LigerKernels, WhatIsNotPredictedIsRefused) {
   EXPECT_EQ(
       refused_with_liger("mixtral_8x7b.json", kAllOfLiger),
-      "--liger: Liger's kernels for experts, which \"glu\" switches on for Mixtral 8x7B, are not predicted. Write "
+      "--liger: Liger's kernels for experts, which \"glu\" switches on for Mixtral-8x7B, are not predicted. Write "
       "--liger rope,rms_norm, or leave it out.");
   EXPECT_EQ(refused_with_liger("qwen3_30b_a3b.json", {.all = false, .glu = true})
                 .find("--liger: Liger's kernels for experts"),
