@@ -2,7 +2,7 @@
 real libraries run with what `export` writes for a plan, or with arguments that say the same, and are held to its prediction.
 
     accelerate_precision_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch, transformers and accelerate; exit 77
-                                                               without them. loop and trainer are all cases of one
+                                                               without them. loop, trainer and more are cases of one
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ GPT2 = {**SIZES, "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_
 CONFIGS = {"llama": LLAMA, "qwen3": QWEN3, "gpt2": GPT2}
 BATCH, LENGTH = 2, 1024
 KINDS = ("live_peak_bytes", "allocated_peak_bytes", "reserved_peak_bytes")
-BOUNDS = (0.001, 0.001, 0.03)
+# Under FSDP1 a block is cut elsewhere: 1 MiB, the most that the allocator does not split.
+BOUNDS = (0.001, 0.005, 0.03)
 
 MADE = f"""
 import json
@@ -123,17 +124,20 @@ class Case:
 
 CASES = [
     Case("loop_fsdp1_llama", "llama", "fsdp1", "accelerate"),
+    Case("loop_fsdp1_gpt2", "gpt2", "fsdp1", "accelerate", options=("--strategy", "SHARD_GRAD_OP")),
+    Case("trainer_fsdp1_llama", "llama", "fsdp1", "trainer"),
+]
+# Asked for by name, or as "more".
+MORE_CASES = [
     Case("loop_fsdp1_llama_kept_outputs", "llama", "fsdp1", "accelerate", gpus=2, keeps=True),
     Case("loop_fsdp1_llama_checkpoint", "llama", "fsdp1", "accelerate", gpus=8, checkpoint=True, accumulate=2,
          options=("--gradient-sync", "last")),
-    Case("loop_fsdp1_gpt2", "gpt2", "fsdp1", "accelerate", options=("--strategy", "SHARD_GRAD_OP")),
     Case("loop_fsdp1_qwen3_off", "qwen3", "fsdp1", "accelerate", precision="bf16"),
     Case("loop_fsdp2_llama", "llama", "fsdp2", "accelerate"),
     Case("loop_fsdp2_gpt2", "gpt2", "fsdp2", "accelerate", gpus=16),
     Case("loop_fsdp2_lora", "qwen3", "fsdp2", "accelerate", lora={"r": 16, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}),
     Case("trainer_fsdp2_qwen3", "qwen3", "fsdp2", "trainer", gpus=2),
     Case("trainer_fsdp2_gpt2_checkpoint", "gpt2", "fsdp2", "trainer", checkpoint=True),
-    Case("trainer_fsdp1_llama", "llama", "fsdp1", "trainer"),
     Case("trainer_fsdp1_gpt2_checkpoint", "gpt2", "fsdp1", "trainer", gpus=8, checkpoint=True),
 ]
 
@@ -203,7 +207,8 @@ if __name__ == "__main__":
         sys.exit(77)
     ProgramInAFolder.program = os.path.abspath(sys.argv[2])
     WANTED = sys.argv[3:]
-    for _case in CASES:
-        if not WANTED or _case.name in WANTED or _case.name.split("_")[0] in WANTED:
+    for _case in [*CASES, *MORE_CASES]:
+        group = _case.name.split("_")[0] if _case in CASES else "more"
+        if not WANTED or _case.name in WANTED or group in WANTED:
             setattr(PrecisionOfAccelerate, f"test_{_case.name}", lambda self, case=_case: self.check(case))
     unittest.main(argv=sys.argv[:1], verbosity=2)
