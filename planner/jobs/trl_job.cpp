@@ -54,8 +54,6 @@ class TrlReader {
     say(job_, choice, std::move(text), keys_.where(key));
   }
 
-  bool is_fsdp() const { return accelerate_.sharding == Sharding::Fsdp1 || accelerate_.sharding == Sharding::Fsdp2; }
-
   /// The weights' dtype and the Trainer's mixed precision.
   void say_precision() {
     const bool fp16 = keys_.flag("fp16").value_or(false);
@@ -81,15 +79,16 @@ class TrlReader {
       return keys_.refuse("dtype", fmt::format("A model that is loaded in \"{}\" is not predicted.", dtype),
                           "Write bfloat16 or float32.");
     }
-    if (!is_fsdp() && accelerate_.sharding != Sharding::DeepSpeed) {
-      if (dtype != "float32" && !has_adapters()) {
-        return keys_.refuse("dtype", "Weights in bfloat16 under autocast, without FSDP, are not predicted.");
-      }
-      return add(PlanChoice::Precision, "autocast", "bf16");
+    if (accelerate_.sharding == Sharding::Fsdp2 || accelerate_.sharding == Sharding::DeepSpeed) {
+      add(PlanChoice::Precision, "mixed", "bf16");
+      // accelerate's bf16 is the dtype of parameters, reductions and buffers.
+      if (accelerate_.sharding == Sharding::Fsdp2) add(PlanChoice::ReduceDtype, "bfloat16", "bf16");
+      return;
     }
-    add(PlanChoice::Precision, "mixed", "bf16");
-    // accelerate's bf16 is the dtype of parameters, reductions and buffers.
-    if (is_fsdp()) add(PlanChoice::ReduceDtype, "bfloat16", "bf16");
+    if (dtype != "float32" && !has_adapters()) {
+      return keys_.refuse("dtype", "Weights in bfloat16 under autocast are not predicted.", "Write float32.");
+    }
+    add(PlanChoice::Precision, "accelerate", "bf16");
   }
 
   bool has_adapters() { return keys_.flag("use_peft").value_or(false); }
