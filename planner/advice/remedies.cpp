@@ -49,8 +49,7 @@ bool trains_the_same(const Workload& a, const Workload& b) {
          a.quantization == b.quantization && a.liger == b.liger && a.packing == b.packing &&
          a.padding_mask == b.padding_mask && a.loss_after_root == b.loss_after_root &&
          a.float_logits == b.float_logits && a.titan_attention == b.titan_attention &&
-         a.loss_takes_head == b.loss_takes_head &&
-         a.loss_calls_head == b.loss_calls_head;
+         a.loss_takes_head == b.loss_takes_head && a.loss_calls_head == b.loss_calls_head;
 }
 
 /// Device peak, verdict and times. Omits the statistics of whole reports, which cost ten times as much.

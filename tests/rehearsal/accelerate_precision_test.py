@@ -113,7 +113,7 @@ class Case:
     accumulate: int = 1
     keeps: bool = False  # The loop has the outputs of the model until its backward has ended.
     lora: dict[str, Any] = dataclasses.field(default_factory=dict)
-    options: tuple[str, ...] = ()  # Of the plan.
+    options: tuple[str, ...] = ()  # The plan has them.
     autocast: bool | None = None  # Whether the model runs under torch.autocast. None: under FSDP1 with this precision.
     bounds: tuple[float, float, float] = BOUNDS  # By KINDS.
 
