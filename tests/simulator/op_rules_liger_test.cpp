@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kLigerRows = 512;   // N
 constexpr std::int64_t kLigerWidth = 256;  // H
 constexpr std::int64_t kOfLiger = 2 * kLigerRows * kLigerWidth;
-constexpr std::int64_t kSums = 132 * kLigerWidth * 4;  // Partial sums of the weight's gradient, in fp32 on each multiprocessor.
+constexpr std::int64_t kSums = 132 * kLigerWidth * 4;  // Sums of the weight's gradient on each multiprocessor.
 
 BlockBuilder liger_inputs(std::vector<Value> inputs) {
   static constexpr LigerKernels kAll;
