@@ -91,6 +91,9 @@ Result<JsonDocument> ArgumentLine::object(std::size_t from, std::size_t to,
     const std::size_t equals = word.find('=');
     std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
     std::replace(name.begin(), name.end(), '-', '_');
+    const bool has_value = equals != std::string::npos || (w + 1 < to && !words_[w + 1].starts_with("--"));
+    const bool negates = !has_value && name.starts_with("no_");
+    if (negates) name.erase(0, 3);
     JsonValue& value = member_of(document.root, key_of(name), begins_[w]);
     if (value.type != JsonType::Null) {
       errors.push_back({where(w), fmt::format("--{} is given twice.", name), "Give it once."});
@@ -106,7 +109,7 @@ Result<JsonDocument> ArgumentLine::object(std::size_t from, std::size_t to,
     }
     if (given.empty()) {
       value.type = JsonType::Bool;
-      value.boolean = true;
+      value.boolean = !negates;
     } else if (given.size() == 1) {
       for (const JsonSyntaxError& wrong : read_word(given[0].first, given[0].second, value)) {
         errors.push_back({document.position(given[0].second + wrong.offset), wrong.what, wrong.hint});

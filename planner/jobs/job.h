@@ -35,8 +35,7 @@ struct Job {
   bool operator==(const Job&) const = default;
 };
 
-/// Whether the file at this path is the configuration of a program that starts training: YAML, by the ending of its
-/// name.
+/// Whether the file at this path is YAML that names a model as TRL's configurations do, by `model_name_or_path`.
 bool is_job_file(const std::string& path);
 
 /// Whether a command starts a training that `read_job_line` reads: `trl sft`, or TRL's script under `accelerate

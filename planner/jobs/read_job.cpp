@@ -149,7 +149,9 @@ bool is_job_line(std::span<const std::string> words) {
 }
 
 bool is_job_file(const std::string& path) {
-  return path.ends_with(".yaml") || path.ends_with(".yml");
+  if (!path.ends_with(".yaml") && !path.ends_with(".yml")) return false;
+  const Result<JsonDocument> document = read_yaml_file(path);
+  return document && document->root.find("model_name_or_path") != nullptr;
 }
 
 Result<Job> read_job(const std::string& path) {

@@ -58,7 +58,8 @@ class TrlReader {
   void say_precision() {
     const bool fp16 = keys_.flag("fp16").value_or(false);
     const bool bf16 = keys_.flag("bf16").value_or(!fp16);
-    const std::string mixed = fp16 ? "fp16" : bf16 ? "bf16" : accelerate_.precision;
+    const std::string of_launch = accelerate_.precision.empty() ? "no" : accelerate_.precision;
+    const std::string mixed = fp16 ? "fp16" : bf16 ? "bf16" : of_launch;
     if ((fp16 || bf16) && accelerate_.precision != mixed && !accelerate_.precision.empty()) {
       job_.notes.push_back(fmt::format("{} of the Trainer counts before mixed_precision: {} of the launch.", mixed,
                                        accelerate_.precision));

@@ -503,7 +503,12 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
 
 void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) {
   if (choices.precision) {
-    set_precision(plan, *choices.precision, choices.runtime.value_or(plan.runtime.framework));
+    const Framework framework = choices.runtime.value_or(plan.runtime.framework);
+    if (*choices.precision == Precision::Accelerate && !traits_of(framework).predicts_autocast) {
+      fail(errors, PlanChoice::Precision, "What accelerate does is predicted for FSDP2, FSDP1 and DDP.",
+           "Write mixed or bf16, or plan for one of these.");
+    }
+    set_precision(plan, *choices.precision, framework);
   }
   if (choices.reduce_dtype) plan.mixed_precision.reduce_dtype = choices.reduce_dtype;
   Optimizer& optimizer = plan.optimizer;

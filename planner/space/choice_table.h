@@ -167,12 +167,10 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::Quantize, &PlanChoices::quantization, "--quantize", "BITS", "",
      "Store the frozen base below --lora in four bits of bitsandbytes: nf4 or fp4, with ,double or ,uint8"},
     {PlanChoice::Liger, &PlanChoices::liger, "--liger", "KERNELS", "",
-     "Kernels of liger-kernel in place of transformers' own: all, or of rope, rms_norm and glu; its loss is --loss "
-     "liger"},
+     "Kernels of liger-kernel, all or of rope, rms_norm and glu"},
     {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME",
      "bf16|mixed|fp16|fp16-mixed|fp32|autocast|accelerate",
-     "All in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast: torch.autocast as well; accelerate: "
-     "as its bf16"},
+     "All in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast, or accelerate's bf16"},
     {PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16",
      "Dtype in which gradients are reduced"},
     {PlanChoice::OptimizerName, &PlanChoices::optimizer, "--optimizer", "NAME", TextsOf<kOptimizerKinds>::kValues,

@@ -53,7 +53,7 @@ TEST_F(Jobs, ALaunchLineSaysThePlanOfTheTrainer) {
   const Result<Job> job = read_job_line(words);
   ASSERT_TRUE(job) << first_error(job);
   EXPECT_EQ(job->model, "Qwen/Qwen3-8B");
-  EXPECT_EQ(job->trainer, "trainer");
+  EXPECT_EQ(job->trainer, "accelerate");
   EXPECT_EQ(said(*job, PlanChoice::Gpus), "8");
   EXPECT_EQ(said(*job, PlanChoice::Nodes), "2");
   EXPECT_EQ(said(*job, PlanChoice::Reshard), "false");
