@@ -67,19 +67,11 @@ constexpr LigerFamily kFamilies[] = {
     {.name = "Mistral"},
     {.name = "Qwen2"},
     {.name = "Qwen3"},
-    {.name = "SmolLM3"},
-    {.name = "Granite"},
-    {.name = "Phi3"},
     {.name = "Gemma"},
     {.name = "Gemma2", .norm = Fresh, .qk_norm = Fresh, .last_norm = Fresh},
-    {.name = "Gemma3", .norm = Fresh, .qk_norm = Fresh, .last_norm = Fresh},
-    {.name = "Glm4", .rope = None, .norm = Fresh, .qk_norm = Fresh, .last_norm = Fresh},
-    {.name = "Olmo2", .norm = Fresh, .qk_norm = None, .last_norm = InPlace},
-    {.name = "Olmo3", .norm = Fresh, .qk_norm = None, .last_norm = InPlace},
     {.name = "Exaone4", .norm = Fresh, .qk_norm = Fresh, .last_norm = Fresh},
     {.name = "Mixtral", .glu = Unknown},
     {.name = "Qwen3Moe", .glu = Unknown},
-    {.name = "GptOss", .glu = None},
 };
 
 }  // namespace

@@ -78,7 +78,6 @@ TEST(OpRulesOfLiger, RopeTurnsHeadsAndTheirGradientsInPlace) {
   // The four results of the scales, and their gradients, in the forward and the backward.
   EXPECT_EQ(allocations(taped("Llama").tape.forward).at(kOfLiger), 4);
   EXPECT_EQ(allocations(taped("Llama").tape.backward).at(kOfLiger), 4);
-  EXPECT_GT(allocations(taped("Glm4").tape.forward).at(kOfLiger), 4) << "Liger has no kernel for its pairs.";
 }
 
 }  // namespace
