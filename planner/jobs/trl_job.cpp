@@ -230,6 +230,14 @@ Result<Job> trl_job(const TrlLaunch& launch) {
   std::vector<JobLayer> layers = {{&launch.line, trl_sft_keys()}};
   if (launch.file) layers.push_back({&*launch.file, trl_sft_keys()});
   JobKeys keys(std::move(layers), std::string(kInstead), errors);
+  if (accelerate.sharding != Sharding::Fsdp2) {
+    launch_keys.refuse("distributed_type", "Runs of TRL are predicted under FSDP2 alone.",
+                       "Write distributed_type: FSDP with fsdp_version: 2, or --accelerate_config fsdp2.");
+  }
+  // Twice the memory of a run was predicted.
+  if (launch_keys.flag("fsdp_config.fsdp_offload_params").value_or(false)) {
+    launch_keys.refuse("fsdp_config.fsdp_offload_params", "TRL's loss with offloaded parameters is not predicted.");
+  }
   TrlReader(keys, accelerate, job).read();
   for (const JobKeys* read : {&launch_keys, &keys}) {
     job.notes.insert(job.notes.end(), read->notes().begin(), read->notes().end());

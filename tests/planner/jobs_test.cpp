@@ -79,13 +79,13 @@ TEST_F(Jobs, DefaultsAreThoseOfTrl) {
 
 TEST_F(Jobs, ALineCountsBeforeAFile) {
   const std::string path = file("sft.yaml", "model_name_or_path: a/b\nmax_length: 512\nbf16: false\ndtype: bfloat16\n");
-  const Result<Job> job = read_job_line(
-      std::vector<std::string>{"trl", "sft", "--config", path, "--max_length", "4096", "--num_processes", "4"});
+  const Result<Job> job = read_job_line(std::vector<std::string>{
+      "trl", "sft", "--config", path, "--max_length", "4096", "--num_processes", "4", "--accelerate_config", "fsdp2"});
   ASSERT_TRUE(job) << first_error(job);
   EXPECT_EQ(said(*job, PlanChoice::Sequence), "4096");
-  EXPECT_EQ(said(*job, PlanChoice::Precision), "bf16");
+  EXPECT_EQ(said(*job, PlanChoice::Precision), "mixed") << "the launch's mixed_precision";
   EXPECT_EQ(said(*job, PlanChoice::Gpus), "4");
-  EXPECT_EQ(said(*job, PlanChoice::Runtime), "ddp");
+  EXPECT_EQ(said(*job, PlanChoice::Runtime), "fsdp2");
 }
 
 TEST_F(Jobs, EveryProblemIsReportedAtItsPlace) {

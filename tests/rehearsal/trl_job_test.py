@@ -48,13 +48,9 @@ class Job:
 
 JOBS = [
     Job("as it comes", "llama", 4, launcher(4), ["--per_device_train_batch_size", "1"]),
-    Job("padding", "qwen3", 2, launcher(2), ["--per_device_train_batch_size", "2", "--max_length", "512"], "mixed"),
     Job("kept after forward", "qwen3", 8, launcher(8, reshard_after_forward=False),
         ["--per_device_train_batch_size", "1", "--gradient_checkpointing", "false", "--gradient_accumulation_steps", "2"]),
-    Job("replicas", "llama", 2, {"distributed_type": "MULTI_GPU", "mixed_precision": "no", "num_processes": 2},
-        ["--per_device_train_batch_size", "1", "--bf16", "false", "--dtype", "bfloat16"]),
     Job("all in bf16", "llama", 4, launcher(4, "no"), ["--per_device_train_batch_size", "1", "--bf16", "false", "--dtype", "bfloat16"]),
-    Job("offload", "qwen2", 16, launcher(16, offload_params=True), ["--per_device_train_batch_size", "1", "--optim", "adamw_torch"]),
 ]  # fmt: skip
 
 
