@@ -6,6 +6,7 @@
 
 #include "planner/jobs/job.h"
 #include "render/choice_text.h"
+#include "text/shell_text.h"
 
 namespace fsdp::command {
 
@@ -13,11 +14,6 @@ namespace {
 
 bool takes_job(const CommandLine& line) {
   return line.command == Command::Plan || line.command == Command::Fit;
-}
-
-/// The words of a shell: in quotes where they have a blank.
-std::string quoted(const std::string& word) {
-  return word.find_first_of(" *(){}") == std::string::npos ? word : fmt::format("'{}'", word);
 }
 
 /// Errors of a text that came from a file have its place.
@@ -55,7 +51,7 @@ Result<LineOfJob> with_job(const CommandLine& line) {
       result.notes.push_back(fmt::format("{} counts before {} of {}.", flag, word.text, word.where));
     } else {
       result.line.values[static_cast<std::size_t>(Option(word.choice))] = {word.text};
-      meaning += fmt::format(" {} {}", flag, quoted(word.text));
+      meaning += " " + text::command_text({std::string(flag), word.text});
     }
   }
   if (!job.trainer.empty() && !line.has(Option::For) && line.command == Command::Plan) {

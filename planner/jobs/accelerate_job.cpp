@@ -48,16 +48,7 @@ constexpr JobKey kAccelerateKeys[] = {
     {"tpu_use_cluster", Usual, "false", "a launch on TPUs"},
     {"tpu_use_sudo"},
     {"use_cpu", Usual, "false", "training on CPUs"},
-    {"deepspeed_config", Read},
-    {"deepspeed_config.deepspeed_config_file", Read},
-    {"deepspeed_config.deepspeed_multinode_launcher"},
-    {"deepspeed_config.zero3_init_flag"},
-    {"deepspeed_config.gradient_accumulation_steps", Ignored, "", "the Trainer's own counts"},
-    {"deepspeed_config.gradient_clipping", Ignored, "", "the Trainer's own counts"},
-    {"deepspeed_config.zero3_save_16bit_model"},
-    {"deepspeed_config.offload_optimizer_device", Read},
-    {"deepspeed_config.offload_param_device", Read},
-    {"deepspeed_config.zero_stage", Read},
+    {"deepspeed_config", Usual, "", "DeepSpeed"},
     {"parallelism_config", Read},
     {"parallelism_config.parallelism_config_dp_replicate_size", Read},
     {"parallelism_config.parallelism_config_dp_shard_size", Read},
@@ -79,7 +70,7 @@ constexpr JobKey kAccelerateKeys[] = {
     {"fsdp_config.fsdp_forward_prefetch", Read},
     {"fsdp_config.fsdp_ignored_modules", Usual, "", "parameters that FSDP leaves alone"},
     {"fsdp_config.fsdp_min_num_params", Read},
-    {"fsdp_config.fsdp_offload_params", Read},
+    {"fsdp_config.fsdp_offload_params", Usual, "false", "offloaded parameters"},
     {"fsdp_config.fsdp_reshard_after_forward", Read},
     {"fsdp_config.fsdp_sharding_strategy", Read},
     {"fsdp_config.fsdp_state_dict_type"},
@@ -94,7 +85,6 @@ constexpr std::string_view kStrategy = "fsdp_config.fsdp_sharding_strategy";
 constexpr std::string_view kPolicy = "fsdp_config.fsdp_auto_wrap_policy";
 constexpr std::string_view kClasses = "fsdp_config.fsdp_transformer_layer_cls_to_wrap";
 constexpr std::string_view kSmallest = "fsdp_config.fsdp_min_num_params";
-constexpr std::string_view kOffload = "fsdp_config.fsdp_offload_params";
 constexpr std::string_view kLoading = "fsdp_config.fsdp_cpu_ram_efficient_loading";
 
 void say_machines(JobKeys& keys, Job& job) {
@@ -143,51 +133,14 @@ void say_fsdp2(JobKeys& keys, Job& job) {
   }
 }
 
-void say_fsdp1(JobKeys& keys, Job& job) {
-  say(job, PlanChoice::Runtime, "fsdp1", keys.where(kVersion));
-  say(job, PlanChoice::Strategy, keys.word(kStrategy).value_or("FULL_SHARD"), keys.where(kStrategy));
-  if (keys.flag("fsdp_config.fsdp_forward_prefetch").value_or(false)) {
-    say(job, PlanChoice::Prefetch, "1", keys.where("fsdp_config.fsdp_forward_prefetch"));
-  }
-  if (keys.word("fsdp_config.fsdp_backward_prefetch").value_or("BACKWARD_PRE") != "BACKWARD_PRE") {
-    keys.refuse("fsdp_config.fsdp_backward_prefetch", "Only BACKWARD_PRE is predicted for a launch.");
-  }
-}
-
-AccelerateJob::Sharding say_fsdp(JobKeys& keys, AccelerateJob& made, Job& job) {
-  made.checkpoints = keys.flag("fsdp_config.fsdp_activation_checkpointing").value_or(false);
-  if (keys.flag(kOffload).value_or(false)) say(job, PlanChoice::Offload, "yes", keys.where(kOffload));
-  say(job, PlanChoice::Initialization, keys.flag(kLoading).value_or(true) ? "meta" : "cpu", keys.where(kLoading));
-  say_units(keys, job);
-  const std::int64_t version = keys.integer(kVersion).value_or(1);
-  version == 2 ? say_fsdp2(keys, job) : say_fsdp1(keys, job);
-  const std::string_view replicate = "parallelism_config.parallelism_config_dp_replicate_size";
-  const std::string_view shard = "parallelism_config.parallelism_config_dp_shard_size";
-  if (const auto count = keys.integer(replicate); count && *count > 1) {
-    say(job, PlanChoice::Replicate, std::to_string(*count), keys.where(replicate));
-  }
-  if (const auto count = keys.integer(shard); count && *count > 1) {
-    say(job, PlanChoice::Shard, std::to_string(*count), keys.where(shard));
-  }
-  return version == 2 ? AccelerateJob::Sharding::Fsdp2 : AccelerateJob::Sharding::Fsdp1;
-}
-
-/// The stage of ZeRO, or DeepSpeed's own file.
-void say_deepspeed(JobKeys& keys, Job& job) {
-  const std::string_view file = "deepspeed_config.deepspeed_config_file";
-  const std::string_view stage = "deepspeed_config.zero_stage";
-  if (const auto path = keys.word(file)) return say(job, PlanChoice::DeepSpeedFile, *path, keys.where(file));
-  const std::int64_t number = keys.integer(stage, 0).value_or(2);
-  if (number < 1 || number > 3) {
-    return keys.refuse(stage, fmt::format("ZeRO-{} is not predicted for a launch.", number), "Write 1, 2 or 3.");
-  }
-  say(job, PlanChoice::Runtime, fmt::format("zero{}", number), keys.where(stage));
-  for (const std::string_view key : {std::string_view("deepspeed_config.offload_optimizer_device"),
-                                     std::string_view("deepspeed_config.offload_param_device")}) {
-    if (keys.word(key).value_or("none") == "none") continue;
-    keys.refuse(key, "A part that is offloaded is read from DeepSpeed's own file alone.",
-                "Write it there, and name it as deepspeed_config_file.");
-  }
+/// The data-parallel sizes of a mesh.
+void say_mesh(JobKeys& keys, Job& job) {
+  const auto say_size = [&](std::string_view key, PlanChoice choice) {
+    const auto count = keys.integer(key);
+    if (count && *count > 1) say(job, choice, std::to_string(*count), keys.where(key));
+  };
+  say_size("parallelism_config.parallelism_config_dp_replicate_size", PlanChoice::Replicate);
+  say_size("parallelism_config.parallelism_config_dp_shard_size", PlanChoice::Shard);
 }
 
 }  // namespace
@@ -198,23 +151,19 @@ std::span<const JobKey> accelerate_keys() {
 
 AccelerateJob say_accelerate(JobKeys& keys, Job& job) {
   AccelerateJob made;
-  made.precision = keys.word("mixed_precision").value_or("no");
-  made.precision_where = keys.where("mixed_precision");
+  made.precision = keys.word("mixed_precision").value_or("");
   say_machines(keys, job);
-  const bool has_several = keys.integer("num_processes").value_or(1) > 1;
-  const std::string kind = keys.word("distributed_type").value_or(has_several ? "MULTI_GPU" : "NO");
-  if (kind == "FSDP") {
-    made.sharding = say_fsdp(keys, made, job);
-  } else if (kind == "DEEPSPEED") {
-    made.sharding = AccelerateJob::Sharding::DeepSpeed;
-    say_deepspeed(keys, job);
-  } else if (kind == "MULTI_GPU" || kind == "NO") {
-    made.sharding = kind == "NO" ? AccelerateJob::Sharding::None : AccelerateJob::Sharding::Ddp;
-    say(job, PlanChoice::Runtime, "ddp", keys.where("distributed_type"));
-  } else {
-    keys.refuse("distributed_type", fmt::format("{} is not predicted.", kind),
-                "Write FSDP, MULTI_GPU, DEEPSPEED or NO.");
+  made.is_fsdp2 = keys.word("distributed_type") == "FSDP" && keys.integer(kVersion) == 2;
+  if (!made.is_fsdp2) {
+    keys.refuse("distributed_type", "Runs of TRL are predicted under FSDP2 alone.",
+                "Write distributed_type: FSDP with fsdp_version: 2, or --accelerate_config fsdp2.");
+    return made;
   }
+  made.checkpoints = keys.flag("fsdp_config.fsdp_activation_checkpointing").value_or(false);
+  say(job, PlanChoice::Initialization, keys.flag(kLoading).value_or(true) ? "meta" : "cpu", keys.where(kLoading));
+  say_units(keys, job);
+  say_fsdp2(keys, job);
+  say_mesh(keys, job);
   return made;
 }
 

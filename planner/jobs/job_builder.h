@@ -22,11 +22,9 @@ void say_optimizer(JobKeys& keys, std::string_view key, std::string_view unset, 
 
 /// accelerate's launch configuration: processes, machines and its `fsdp_config`.
 struct AccelerateJob {
-  enum class Sharding { None, Ddp, Fsdp1, Fsdp2, DeepSpeed };
-  Sharding sharding = Sharding::None;
+  bool is_fsdp2 = false;
   bool checkpoints = false;  ///< fsdp_activation_checkpointing.
-  std::string precision;     ///< mixed_precision: "no", "fp16", "bf16" or "fp8".
-  std::string precision_where;
+  std::string precision;     ///< mixed_precision; empty if it is unset: "no", "fp16", "bf16" or "fp8".
 };
 
 /// Reads the keys of a launch configuration, and says what it makes of the machines and the plan. `prefix` is nothing.

@@ -26,8 +26,6 @@ namespace fsdp::planner {
 
 namespace {
 
-using Sharding = AccelerateJob::Sharding;
-
 constexpr std::string_view kBatch = "per_device_train_batch_size";
 constexpr std::int64_t kBatchUnset = 8;
 constexpr std::int64_t kLengthUnset = 1024;
@@ -80,16 +78,9 @@ class TrlReader {
       return keys_.refuse("dtype", fmt::format("A model that is loaded in \"{}\" is not predicted.", dtype),
                           "Write bfloat16 or float32.");
     }
-    if (accelerate_.sharding == Sharding::Fsdp2 || accelerate_.sharding == Sharding::DeepSpeed) {
-      add(PlanChoice::Precision, "mixed", "bf16");
-      // accelerate's bf16 is the dtype of parameters, reductions and buffers.
-      if (accelerate_.sharding == Sharding::Fsdp2) add(PlanChoice::ReduceDtype, "bfloat16", "bf16");
-      return;
-    }
-    if (dtype != "float32" && !has_adapters()) {
-      return keys_.refuse("dtype", "Weights in bfloat16 under autocast are not predicted.", "Write float32.");
-    }
-    add(PlanChoice::Precision, "accelerate", "bf16");
+    add(PlanChoice::Precision, "mixed", "bf16");
+    // accelerate's bf16 is the dtype of parameters, reductions and buffers.
+    add(PlanChoice::ReduceDtype, "bfloat16", "bf16");
   }
 
   bool has_adapters() { return keys_.flag("use_peft").value_or(false); }
@@ -112,7 +103,7 @@ class TrlReader {
     const std::vector<std::string> whole = keys_.words("lora_modules_to_save");
     if (!whole.empty()) text += fmt::format(",modules_to_save={}", fmt::join(whole, "+"));
     add(PlanChoice::Lora, std::move(text), "use_peft");
-    if (accelerate_.sharding == Sharding::Fsdp2) {
+    if (accelerate_.is_fsdp2) {
       // accelerate makes the head of a model with adapters a unit of its own, which no forward enters.
       keys_.refuse("use_peft",
                    "Under FSDP2 TRL's loss gathers the frozen head by itself (DTensor.full_tensor), which is not "
@@ -182,7 +173,6 @@ class TrlReader {
     add(PlanChoice::LossName, "chunked_nll", "loss_type");
     const double norm = keys_.number("max_grad_norm").value_or(1);
     add(PlanChoice::Clip, norm > 0 ? fmt::format("{:g}", norm) : "none", "max_grad_norm");
-    if (const auto file = keys_.word("deepspeed")) add(PlanChoice::DeepSpeedFile, *file, "deepspeed");
     const bool is_partial =
         keys_.flag("assistant_only_loss").value_or(false) || keys_.flag("completion_only_loss").value_or(false);
     if (is_partial) job_.notes.emplace_back("Labels that the loss ignores are counted as if it did not.");
@@ -220,24 +210,14 @@ Result<Job> trl_job(const TrlLaunch& launch) {
   constexpr std::string_view kInstead =
       "A rehearsal runs it: fsdp-plan rehearse -- and the line that starts the training.";
   Errors errors;
-  Job job{.program = "TRL 1.16.0", .model = {}, .trainer = {}, .words = {}, .notes = {}};
+  Job job{.program = "TRL 1.16.0", .model = {}, .trainer = "accelerate", .words = {}, .notes = {}};
   std::vector<JobLayer> launch_layers = {{&launch.launch_line, accelerate_keys()}};
   if (launch.launcher) launch_layers.push_back({&*launch.launcher, accelerate_keys()});
   JobKeys launch_keys(std::move(launch_layers), std::string(kInstead), errors);
-  AccelerateJob accelerate = say_accelerate(launch_keys, job);
-  if (!launch_keys.has("mixed_precision")) accelerate.precision.clear();
-  if (accelerate.sharding == Sharding::Fsdp1 || accelerate.sharding == Sharding::Fsdp2) job.trainer = "accelerate";
+  const AccelerateJob accelerate = say_accelerate(launch_keys, job);
   std::vector<JobLayer> layers = {{&launch.line, trl_sft_keys()}};
   if (launch.file) layers.push_back({&*launch.file, trl_sft_keys()});
   JobKeys keys(std::move(layers), std::string(kInstead), errors);
-  if (accelerate.sharding != Sharding::Fsdp2) {
-    launch_keys.refuse("distributed_type", "Runs of TRL are predicted under FSDP2 alone.",
-                       "Write distributed_type: FSDP with fsdp_version: 2, or --accelerate_config fsdp2.");
-  }
-  // Twice the memory of a run was predicted.
-  if (launch_keys.flag("fsdp_config.fsdp_offload_params").value_or(false)) {
-    launch_keys.refuse("fsdp_config.fsdp_offload_params", "TRL's loss with offloaded parameters is not predicted.");
-  }
   TrlReader(keys, accelerate, job).read();
   for (const JobKeys* read : {&launch_keys, &keys}) {
     job.notes.insert(job.notes.end(), read->notes().begin(), read->notes().end());

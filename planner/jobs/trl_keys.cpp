@@ -122,7 +122,7 @@ constexpr JobKey kTrlKeys[] = {
     {"ddp_timeout"},
     {"fsdp", Usual, "", "FSDP by the Trainer; the launch configuration is read"},
     {"fsdp_config", Usual, "", "FSDP by the Trainer; the launch configuration is read"},
-    {"deepspeed", Read},
+    {"deepspeed", Usual, "", "DeepSpeed"},
     // Beside the step.
     {"output_dir"},
     {"num_train_epochs"},
