@@ -93,27 +93,25 @@ std::optional<double> as_real(std::string_view word) {
 }
 
 void set_plain(std::string_view word, JsonValue& out) {
-  out.text = std::string(word);
+  const bool is_true = is_any_of(word, {"yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"});
   if (is_any_of(word, {"", "~", "null", "Null", "NULL"})) {
     out.type = JsonType::Null;
-    out.text.clear();
-  } else if (is_any_of(word, {"yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})) {
+  } else if (is_true || is_any_of(word, {"no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"})) {
     out.type = JsonType::Bool;
-    out.boolean = true;
-    out.text.clear();
-  } else if (is_any_of(word, {"no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"})) {
-    out.type = JsonType::Bool;
-    out.text.clear();
+    out.boolean = is_true;
   } else if (const std::optional<std::int64_t> integer = as_integer(word)) {
     out.type = JsonType::Number;
+    out.text = std::string(word);
     out.is_integer = true;
     out.integer = *integer;
     out.real = static_cast<double>(*integer);
   } else if (const std::optional<double> real = as_real(word)) {
     out.type = JsonType::Number;
+    out.text = std::string(word);
     out.real = *real;
   } else {
     out.type = JsonType::String;
+    out.text = std::string(word);
   }
 }
 

@@ -59,9 +59,16 @@ Error unknown_word(std::string_view word, std::string_view where) {
   return {std::string(where), fmt::format("Unknown kernel \"{}\".", word), suggest_name(word, known)};
 }
 
+std::vector<std::string_view> names_in(const LigerKernels& kernels) {
+  std::vector<std::string_view> names;
+  for (int k = 0; k < kNumLigerKernels; ++k) {
+    if (kernels.has(static_cast<LigerKernel>(k))) names.push_back(kLigerNames[static_cast<std::size_t>(k)]);
+  }
+  return names;
+}
+
 using enum LigerPatch;
 
-// Where the Trainer patches an instance, norms that the library does not name stay PyTorch's own (OLMo 2).
 constexpr LigerFamily kFamilies[] = {
     {.name = "Llama"},
     {.name = "Mistral"},
@@ -105,20 +112,12 @@ Result<LigerKernels> parse_liger(std::string_view text, std::string_view where) 
 
 std::string to_text(const LigerKernels& kernels) {
   if (kernels.all) return "all";
-  std::vector<std::string_view> names;
-  for (int k = 0; k < kNumLigerKernels; ++k) {
-    if (kernels.has(static_cast<LigerKernel>(k))) names.push_back(kLigerNames[static_cast<std::size_t>(k)]);
-  }
-  return fmt::format("{}", fmt::join(names, ","));
+  return fmt::format("{}", fmt::join(names_in(kernels), ","));
 }
 
 std::string sentence_of(const LigerKernels& kernels) {
   if (kernels.all) return "Liger's kernels";
-  std::vector<std::string_view> names;
-  for (int k = 0; k < kNumLigerKernels; ++k) {
-    if (kernels.has(static_cast<LigerKernel>(k))) names.push_back(kLigerNames[static_cast<std::size_t>(k)]);
-  }
-  return "Liger's " + join_names(names);
+  return "Liger's " + join_names(names_in(kernels));
 }
 
 std::span<const LigerFamily> liger_families() {

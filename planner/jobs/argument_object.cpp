@@ -94,7 +94,9 @@ Result<JsonDocument> ArgumentLine::object(std::size_t from, std::size_t to,
     const bool has_value = equals != std::string::npos || (w + 1 < to && !words_[w + 1].starts_with("--"));
     const bool negates = !has_value && name.starts_with("no_");
     if (negates) name.erase(0, 3);
-    JsonValue& value = member_of(document.root, key_of(name), begins_[w]);
+    const std::string key = key_of(name);
+    JsonValue left_out;
+    JsonValue& value = key.empty() ? left_out : member_of(document.root, key, begins_[w]);
     if (value.type != JsonType::Null) {
       errors.push_back({where(w), fmt::format("--{} is given twice.", name), "Give it once."});
     }

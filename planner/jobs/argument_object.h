@@ -19,9 +19,9 @@ class ArgumentLine {
   explicit ArgumentLine(std::span<const std::string> words);
 
   /// "--max_length 2048 --packing" of the words from `from` to `to` as {"max_length": "2048", "packing": true}. Several
-  /// words after an option are a list, and one that begins with "{" is JSON. `prefix_of` names the object that a key
-  /// belongs to: "fsdp_" for the members of "fsdp_config". Errors: a word without an option, an option that is given
-  /// twice, and those of JSON.
+  /// words after an option are a list, and one that begins with "{" is JSON. `key_of` gives the place of an option in
+  /// the object, such as "fsdp_config.fsdp_version" for --fsdp_version, or "" to leave the option out. Errors: a word
+  /// without an option, an option that is given twice, and those of JSON.
   Result<JsonDocument> object(std::size_t from, std::size_t to, std::string (*key_of)(const std::string&)) const;
 
   /// The place of a word, for errors.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -72,6 +71,22 @@ std::string key_of_launch(const std::string& name) {
     if (name.starts_with(beginning)) return object + name;
   }
   return name;
+}
+
+/// Whether `trl sft` hands an option to accelerate: those that its own classes do not have.
+bool is_of_launch(const std::string& name) {
+  const std::string key = key_of_launch(name);
+  if (key != name || name == "config_file" || name == "multi_gpu" || name == "use_fsdp") return true;
+  const auto keys = accelerate_keys();
+  return std::any_of(keys.begin(), keys.end(), [&](const JobKey& row) { return row.name == name; });
+}
+
+std::string own_key_of_trl(const std::string& name) {
+  return is_of_launch(name) ? "" : name;
+}
+
+std::string launch_key_of_trl(const std::string& name) {
+  return is_of_launch(name) ? key_of_launch(name) : "";
 }
 
 /// Moves what only says which kind of launch it is: --multi_gpu, --use_fsdp, --use_deepspeed.
@@ -170,18 +185,8 @@ Result<Job> read_job_line(std::span<const std::string> words) {
   const ArgumentLine line(words);
   TrlLaunch launch;
   if (is_trl_line(words)) {
-    FSDP_TRY(launch.line, line.object(2, words.size(), same_key));
-    // TRL hands to accelerate what its own classes do not have.
-    FSDP_TRY(launch.launch_line, line.object(2, words.size(), key_of_launch));
-    const auto is_of_launch = [](const JsonMember& member) {
-      const auto keys = accelerate_keys();
-      return member.key == "config_file" || member.key == "multi_gpu" || member.key == "use_fsdp" ||
-             std::any_of(keys.begin(), keys.end(), [&](const JobKey& row) { return row.name == member.key; });
-    };
-    std::erase_if(launch.launch_line.root.members, std::not_fn(is_of_launch));
-    std::erase_if(launch.line.root.members, [&](const JsonMember& member) {
-      return launch.launch_line.root.find(member.key) != nullptr || key_of_launch(member.key) != member.key;
-    });
+    FSDP_TRY(launch.line, line.object(2, words.size(), own_key_of_trl));
+    FSDP_TRY(launch.launch_line, line.object(2, words.size(), launch_key_of_trl));
     set_kind(launch.launch_line);
     return with_files(std::move(launch));
   }

@@ -394,8 +394,11 @@ void check_release(const PlanRequest& request, const ResolvedRequest& resolved, 
 /// DeepSpeed has an autocast of its own, and SimpleFSDP was not tried with it.
 void check_autocast_choice(const PlanRequest& request, const Plan& base, Errors& errors) {
   const FrameworkTraits& traits = traits_of(base);
-  if (!base.mixed_precision.autocast || is_unread(request, PlanChoice::Precision) || traits.predicts_autocast) return;
-  std::string what = fmt::format("Autocast is predicted for FSDP2, FSDP1 and DDP, not for {}.", traits.title);
+  const bool is_of_accelerate = request.choices.precision == Precision::Accelerate;
+  const bool asks = is_of_accelerate || base.mixed_precision.autocast;
+  if (!asks || is_unread(request, PlanChoice::Precision) || traits.predicts_autocast) return;
+  std::string what = fmt::format("{} is predicted for FSDP2, FSDP1 and DDP, not for {}.",
+                                 is_of_accelerate ? "What accelerate does" : "Autocast", traits.title);
   fail(errors, PlanChoice::Precision, std::move(what), "Write --precision mixed, or another --runtime.");
 }
 
@@ -503,12 +506,7 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
 
 void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) {
   if (choices.precision) {
-    const Framework framework = choices.runtime.value_or(plan.runtime.framework);
-    if (*choices.precision == Precision::Accelerate && !traits_of(framework).predicts_autocast) {
-      fail(errors, PlanChoice::Precision, "What accelerate does is predicted for FSDP2, FSDP1 and DDP.",
-           "Write mixed or bf16, or plan for one of these.");
-    }
-    set_precision(plan, *choices.precision, framework);
+    set_precision(plan, *choices.precision, choices.runtime.value_or(plan.runtime.framework));
   }
   if (choices.reduce_dtype) plan.mixed_precision.reduce_dtype = choices.reduce_dtype;
   Optimizer& optimizer = plan.optimizer;

@@ -107,7 +107,7 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
         turned = [(x * cos) + (_rotate_half(x) * sin) for x in wide]
         return turned[0].type_as(q), turned[1].type_as(k)
     if op.attributes["liger"]:
-        return kernels_liger.rotary(q, k, cos, sin, by_halves=op.attributes["by_halves"])
+        return kernels_liger.rotary(q, k, cos, sin)
     if cos.is_complex():
         return _rotate_complex(q, k, cos.unsqueeze(2))
     # Whether heads come first determines the memory order of gradients.

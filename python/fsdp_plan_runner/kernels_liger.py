@@ -18,12 +18,11 @@ def rms_norm(op: Op, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tens
                                       op.attributes["in_place"], None)
 
 
-def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, by_halves: bool) -> tuple[torch.Tensor, ...]:
+def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """q and k are [batch, seq, heads, dim], which transformers has turned to [batch, heads, seq, dim] before."""
-    from liger_kernel.transformers.rope import liger_rotary_pos_emb, liger_rotary_pos_emb_gpt_oss
+    from liger_kernel.transformers.rope import liger_rotary_pos_emb
 
-    turn = liger_rotary_pos_emb_gpt_oss if by_halves else liger_rotary_pos_emb
-    q, k = turn(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+    q, k = liger_rotary_pos_emb(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
     return q.transpose(1, 2), k.transpose(1, 2)
 
 
