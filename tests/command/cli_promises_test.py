@@ -95,7 +95,7 @@ def test_values_in_help_are_accepted(tester, jobs):
     base = {"--intra-link": "--gpu H100 --gpus 2 --intra-bandwidth 100GB/s", "--network": "--gpu T4 --gpus 1 --nodes 2",
             "--packed-attention": "--gpu L4 --gpus 2 --packing 512",
             "--optimizer": "--gpu L4 --gpus 2 --runtime ddp --precision bf16"}  # Some update no DTensors.
-    needs = {"--separate-reduce-scatter yes": "--gpu L4 --gpus 2 --torch 2.13",
+    needs = {"--separate-reduce-scatter yes": "--gpu L4 --gpus 2 --torch 2.13", "--cuda-graphs yes": "--gpu L4 --gpus 2 --torch 2.13",
              "--precision fp16": "", "--precision autocast": "--gpu L4 --gpus 2 --runtime ddp",
              "--optimizer-impl fused": "", "--strategy HYBRID_SHARD": "--gpu L4 --nodes 2 --gpus 2",
              "--strategy _HYBRID_SHARD_ZERO2": "--gpu L4 --nodes 2 --gpus 2",
@@ -110,7 +110,7 @@ def test_values_in_help_are_accepted(tester, jobs):
             continue
         for value in choices.split():
             machines = needs.get(f"{option} {value}") or base.get(option, "--gpu L4 --gpus 2")
-            model = "llama3_1_8b" if value == "torchtitan" else "gpt2"  # It has no GPT-2.
+            model = "llama3_1_8b" if value.startswith("torchtitan") else "gpt2"  # It has no GPT-2.
             rows = "" if option == "--packed-attention" else "--batch 1 --seq 128"
             commands.append((option, value, f"{model} {machines} {rows} {option} {value} --json"))
 

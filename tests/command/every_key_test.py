@@ -488,6 +488,9 @@ IN_SPEC: dict[Path, tuple[Json, list[tuple[Path, Any]]]] = {
     ("recipes", "mixed_precision", "cast_forward_inputs"):
         (small_mlp(dtype="float32") | _TUNED, [((*_RECIPE, "mixed_precision", "cast_forward_inputs"), False)]),
     ("recipes", "mixed_precision", "autocast"): (small_lm(**_TUNED), [((*_RECIPE, "mixed_precision"), {"autocast": "bfloat16"})]),
+    ("recipes", "mixed_precision", "float_outputs"): (
+        small_lm(recipes={"default": {"mixed_precision": {"autocast": "bfloat16"}}}),
+        [((*_RECIPE, "mixed_precision"), {"autocast": "bfloat16", "float_outputs": True})]),
     ("recipes", "optimizer", "kind"): (small_lm(), [(("recipes",), {"default": {"optimizer": {"kind": "sgd"}}})]),
     ("recipes", "optimizer", "implementation"): (small_lm(**_TUNED), [((*_RECIPE, "optimizer", "implementation"), "for_loop")]),
     ("recipes", "optimizer", "states"): (small_lm(**_TUNED), [((*_RECIPE, "optimizer", "states"), "8bit")]),

@@ -131,14 +131,14 @@ class RunnerIsComplete(unittest.TestCase):
     def test_every_op_kind_of_the_program_has_a_kernel(self) -> None:
         schema = json.loads((ROOT / "model_specs" / "schemas" / "model.schema.json").read_text(encoding="utf-8"))
         names = [*schema["definitions"]["op"]["properties"]["op"]["enum"], "experts", "grouped_experts",
-                 "linear_cross_entropy"]  # Only blocks make these.
+                 "linear_cross_entropy", "linear_4bit", "liger_glu"]  # Only blocks make these.
         self.assertGreater(len(names), 40)
         self.assertEqual(sorted(set(names) - set(kernels.KERNELS)), [])
         self.assertEqual(sorted(set(kernels.KERNELS) - set(names)), [])
 
     def test_every_attribute_that_the_program_writes_has_a_default(self) -> None:
         text = (ROOT / "core" / "model" / "model_json.cpp").read_text(encoding="utf-8")
-        names = re.findall(r'member\("(\w+)", (?:name_of\()?attributes\.', text) + ["dtype"]
+        names = re.findall(r'member\("(\w+)", (?:name_of\()?(?:attributes|rotary)\.', text) + ["dtype"]
         self.assertEqual(sorted(names), sorted(DEFAULT_ATTRIBUTES))
 
     def test_frozen_parameters_receive_no_gradient(self) -> None:
