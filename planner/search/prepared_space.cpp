@@ -5,6 +5,7 @@
 
 #include "core/frameworks/ddp/ddp_buckets.h"
 #include "core/plan/framework_traits.h"
+#include "planner/search/plain_plan.h"
 #include "planner/space/batches.h"
 #include "planner/space/checkpoint_limits.h"
 #include "planner/space/checkpointed_blocks.h"
@@ -38,6 +39,17 @@ Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Clu
   return {};
 }
 
+/// We refuse a space before the search if PyTorch runs no plan of it: the kernels of its ops refuse the GPU, the
+/// precision or what keeps documents apart, which all plans share.
+Result<void> check_kernels(const PreparedSpace& prepared, const Cluster& cluster) {
+  const std::int64_t micro_batch = prepared.space.micro_batches.front();
+  const auto plan = plain_plan(prepared.space, prepared.index(), cluster, micro_batch);
+  if (!plan) return {};  // The search says why.
+  const auto outcome = prepared.predictors->of(micro_batch).evaluate(*plan, simulator::Detail::Time);
+  if (!outcome) return tl::unexpected(outcome.error());
+  return {};
+}
+
 }  // namespace
 
 Result<PreparedSpace> prepare(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
@@ -63,6 +75,7 @@ Result<PreparedSpace> prepare(const ModelSpec& spec, const Workload& workload, c
   }
   prepared.space.base.model = prepared.model().name;
   prepared.space.base.model_fingerprint = fingerprint_of(prepared.model());
+  if (auto runs = check_kernels(prepared, cluster); !runs) return tl::unexpected(std::move(runs).error());
   return prepared;
 }
 

@@ -28,7 +28,8 @@ struct PreparedSpace {
 };
 
 /// `shared`: predictors of the same spec, workload and cluster. If null, makes new ones. Errors: those of the spec, the
-/// workload and the fixed choices; a capture without a recording that every plan of the space needs.
+/// workload and the fixed choices; a capture without a recording that every plan of the space needs; an op whose kernel
+/// does not run on this GPU in this precision.
 Result<PreparedSpace> prepare(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                               const Space& space, const std::shared_ptr<Predictors>& shared);
 

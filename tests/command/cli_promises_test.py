@@ -110,8 +110,12 @@ def test_values_in_help_are_accepted(tester, jobs):
             continue
         for value in choices.split():
             machines = needs.get(f"{option} {value}") or base.get(option, "--gpu L4 --gpus 2")
-            model = "llama3_1_8b" if value.startswith("torchtitan") else "gpt2"  # It has no GPT-2.
-            rows = "" if option == "--packed-attention" else "--batch 1 --seq 128"
+            model = "gpt2"
+            if value.startswith("torchtitan") or value == "flex":  # It has no GPT-2, and FlexAttention has no dropout.
+                model = "llama3_1_8b"
+            rows = "--batch 1 --seq 128"
+            if option == "--packed-attention" or value == "torchtitan-0.3":
+                rows = "" if "--packing" in machines else "--packing 512"
             commands.append((option, value, f"{model} {machines} {rows} {option} {value} --json"))
 
     def ask(entry):

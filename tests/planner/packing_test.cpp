@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "planner/request/plan_request.h"
+#include "planner/search/search.h"
 #include "planner/space/plan_sentence.h"
 
 namespace fsdp::planner {
@@ -100,6 +101,24 @@ TEST(PackingChoice, RefusesWhatContradictsTheRow) {
   EXPECT_EQ(packing_mistakes("llama3_1_8b", {.packing = 8192, .document_length = "9000"}),
             "--document-length: A document of 9000 tokens does not fit into a row of 8192. Write at most 8192, or a "
             "longer row: trainers cut longer documents.\n");
+}
+
+TEST(PackingChoice, KernelsThatDoNotRunAreReportedBeforeTheSearch) {
+  const auto reason = [](const std::string& model, PlanChoices choices) -> std::string {
+    choices.gpus = 2;
+    choices.packing = 512;
+    const auto request = resolve({.model = model, .choices = std::move(choices)}, kPackedSpecs);
+    if (!request) return "it is not resolved";
+    const auto found = find_plan(request->spec, request->workload, request->cluster, request->space);
+    return found ? "it is planned" : to_string(found.error().front());
+  };
+  EXPECT_EQ(reason("qwen3_0_6b", {.gpu_name = "T4"}),
+            "/model/packing: flash-attn refuses float16, head_dim 128 and compute capability 7.5: it needs compute "
+            "capability 8.0. Write --packed-attention sdpa, or train in 16 bits on a GPU of compute capability 8.0 or "
+            "later.");
+  EXPECT_EQ(reason("gpt2", {.gpu_name = "L4", .packed_attention = PackedAttention::Flex}),
+            "/model/packing: FlexAttention cannot run: it drops no scores. Write --packed-attention flash_attn, varlen "
+            "or sdpa.");
 }
 
 }  // namespace

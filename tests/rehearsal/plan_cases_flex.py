@@ -27,5 +27,5 @@ FLEX_CASES = [
     _case("accumulate", "qwen3_0_6b", 2, {**MIXED, "accumulation": 2, "sync_every_micro_batch": False}, 1000, "300,212", replicate=2, rank=3,
           allocated=1e-4),
     _case("ddp", "qwen3_0_6b", 1, {**BF16, **DDP}, 2048, "512", replicate=2, units=[{"modules": [""]}]),
-    _case("alone", "gpt2", 1, {}, 1024, "100", units=[{"modules": ["transformer.h.{0..1}"], "modules_per_unit": 1}, {"modules": [""]}]),
+    _case("alone", "qwen3_0_6b", 1, {}, 1024, "100"),
 ]

@@ -20,7 +20,7 @@ dist.init_process_group("nccl")
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 config = AutoConfig.from_pretrained(FOLDER)
 is_mixed = CHOICES["precision"] == "mixed"
-model = AutoModelForCausalLM.from_config(config).to(torch.float32 if is_mixed else torch.bfloat16)
+model = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if is_mixed else torch.bfloat16)
 _apply_liger_kernel_to_instance(model=model, **CHOICES["kernels"])
 if CHOICES["checkpoint"]:
     model.gradient_checkpointing_enable({"use_reentrant": False})
