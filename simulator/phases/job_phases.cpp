@@ -310,10 +310,12 @@ class DevicePhases {
 
   void evaluate_and_save(Walk& walk, Sink& sink) {
     walk.load_first_batch();
-    for (int step = 0; step < kNumSteps; ++step) walk.step();
+    for (int step = 0; step < kNumSteps && !sink.has_failed(); ++step) walk.step();
+    if (sink.has_failed()) return;  // A step that ran out of memory ends in its midst.
     if (evaluation_ != nullptr) {
       measure(JobPhase::Evaluation, sink, [&] { walk.evaluate(evaluation_->input(), evaluation_->schedule()); });
     }
+    if (sink.has_failed()) return;
     if (prepared_.layout.updates_parts() || prepared_.layout.gathers_each_read) return;
     measure(JobPhase::SavingWhole, sink, [&] {
       if (prepared_.layout.has_flat_units()) return gather_flat_units(walk);

@@ -438,6 +438,7 @@ NO_SPEC_HAS: dict[str, Json] = {
 
 _TUNED = {"recipes": {"default": {"optimizer": {"kind": "sgd", "momentum": 0.9}, **MIXED}}}
 _RECIPE = ("recipes", "default")
+_AUTOCAST = {"param_dtype": "bfloat16", "autocast": "bfloat16"}
 _BEGINS: Path = ("initial_values",)
 _EXCEPTION: Path = (*_BEGINS, "exceptions", "0")
 _BEGUN: Json = {"initial_values": {"source": "a test", "std": 0.25, "exceptions": [{"pattern": "lm_head", "std": 0.75}]}}
@@ -487,10 +488,10 @@ IN_SPEC: dict[Path, tuple[Json, list[tuple[Path, Any]]]] = {
     ("recipes", "mixed_precision", "output_dtype"): (small_lm(**_TUNED), [((*_RECIPE, "mixed_precision", "output_dtype"), "bfloat16")]),
     ("recipes", "mixed_precision", "cast_forward_inputs"):
         (small_mlp(dtype="float32") | _TUNED, [((*_RECIPE, "mixed_precision", "cast_forward_inputs"), False)]),
-    ("recipes", "mixed_precision", "autocast"): (small_lm(**_TUNED), [((*_RECIPE, "mixed_precision"), {"autocast": "bfloat16"})]),
+    ("recipes", "mixed_precision", "autocast"): (small_lm(**_TUNED), [((*_RECIPE, "mixed_precision"), _AUTOCAST)]),
     ("recipes", "mixed_precision", "float_outputs"): (
-        small_lm(recipes={"default": {"mixed_precision": {"autocast": "bfloat16"}}}),
-        [((*_RECIPE, "mixed_precision"), {"autocast": "bfloat16", "float_outputs": True})]),
+        small_lm(recipes={"default": {"mixed_precision": _AUTOCAST}}),
+        [((*_RECIPE, "mixed_precision"), {**_AUTOCAST, "float_outputs": True})]),
     ("recipes", "optimizer", "kind"): (small_lm(), [(("recipes",), {"default": {"optimizer": {"kind": "sgd"}}})]),
     ("recipes", "optimizer", "implementation"): (small_lm(**_TUNED), [((*_RECIPE, "optimizer", "implementation"), "for_loop")]),
     ("recipes", "optimizer", "states"): (small_lm(**_TUNED), [((*_RECIPE, "optimizer", "states"), "8bit")]),

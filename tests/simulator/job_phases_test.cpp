@@ -41,8 +41,8 @@ struct Phases {
 };
 
 Phases phases_of(const Plan& plan, planner::SmallTransformer sizes = kSizes, std::optional<Bytes> host = std::nullopt,
-                 std::optional<Model> evaluation = std::nullopt) {
-  Cluster cluster = planner::small_cluster(kGpus, 1, Bytes(15LL << 30));
+                 std::optional<Model> evaluation = std::nullopt, Bytes memory = Bytes(15LL << 30)) {
+  Cluster cluster = planner::small_cluster(kGpus, 1, memory);
   if (host) cluster.host_memory = Sourced<Bytes>{*host, Provenance::Given, "a test"};
   Predictor predictor(*build_model(planner::small_transformer(sizes)), cluster);
   Phases phases{*predictor.report(plan), {}};
@@ -109,6 +109,14 @@ TEST(JobPhases, ResumingMakesStatesByAnUpdateOfZeros) {
   const std::int64_t live = phases.of(JobPhase::ResumingParts).device->live.count();
   EXPECT_GE(live, 5 * shards);
   EXPECT_LT(live, 5 * shards + (1 << 16));
+}
+
+TEST(JobPhases, AStepThatRunsOutOfMemoryIsTheLast) {
+  const MemoryPeaks whole = *phases_of(plan_of()).of(JobPhase::Evaluation).device;
+  const Phases phases = phases_of(plan_of(), kSizes, std::nullopt, std::nullopt, whole.device - Bytes(whole.reserved.count() / 2));
+  ASSERT_EQ(phases.of(JobPhase::SteadyStep).on_device.verdict, Verdict::DoesNotFit);
+  EXPECT_EQ(phases.of(JobPhase::Evaluation).on_device.verdict, Verdict::DoesNotFit);
+  EXPECT_EQ(*phases.of(JobPhase::Evaluation).device, whole);
 }
 
 TEST(JobPhases, AnEvaluationSavesNothing) {
