@@ -113,7 +113,8 @@ TEST(JobPhases, ResumingMakesStatesByAnUpdateOfZeros) {
 
 TEST(JobPhases, AStepThatRunsOutOfMemoryIsTheLast) {
   const MemoryPeaks whole = *phases_of(plan_of()).of(JobPhase::Evaluation).device;
-  const Phases phases = phases_of(plan_of(), kSizes, std::nullopt, std::nullopt, whole.device - Bytes(whole.reserved.count() / 2));
+  const Phases phases =
+      phases_of(plan_of(), kSizes, std::nullopt, std::nullopt, whole.device - Bytes(whole.reserved.count() / 2));
   ASSERT_EQ(phases.of(JobPhase::SteadyStep).on_device.verdict, Verdict::DoesNotFit);
   EXPECT_EQ(phases.of(JobPhase::Evaluation).on_device.verdict, Verdict::DoesNotFit);
   EXPECT_EQ(*phases.of(JobPhase::Evaluation).device, whole);
