@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace fsdp::simulator {
 
@@ -39,6 +40,17 @@ MuonStep muon_step(const Model& model, const Layout& layout, const Plan& plan, c
     assert(step.updates.back().num_tensors <= kNumMuonTensors);
   }
   return step;
+}
+
+const MuonStep& MuonSteps::of(const Model& model, const Layout& layout, const Plan& plan, const Cluster& cluster) {
+  Key key{.mesh = mesh_of(layout, cluster),
+          .limits = launch_limits(cluster.gpu.num_sms.value, cluster.gpu.compute_capability),
+          .options = *plan.optimizer.muon,
+          .dtypes = layout.parameter_dtype};
+  const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.key == key; });
+  if (found != known_.end()) return *found->step;
+  known_.push_back({std::move(key), std::make_unique<MuonStep>(muon_step(model, layout, plan, cluster))});
+  return *known_.back().step;
 }
 
 }  // namespace fsdp::simulator

@@ -249,7 +249,7 @@ WalkInput PreparedPlan::walk_input() const {
           .use_cache = use_cache,
           .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability),
           .gpus_per_node = cluster->gpus_per_node,
-          .muon = muon ? &*muon : nullptr};
+          .muon = muon};
 }
 
 WalkInput PreparedPlan::short_walk_input() const {
@@ -407,7 +407,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     if (auto misfit = optimizer_misfit(plan, *index.model, plan.mesh, plan.cpu_offload)) {
       return tl::unexpected(Errors{*std::move(misfit)});
     }
-    prepared.muon = muon_step(*index.model, prepared.layout, plan, cluster);
+    prepared.muon = &library.muon_step(prepared.layout, plan, cluster);
   }
   // A bound and a step time are those of a steady step.
   const bool has_first_step = use == PreparedFor::Everything || use == PreparedFor::Walk;

@@ -50,7 +50,7 @@ struct PreparedPlan {
   std::vector<BucketTimes> bucket_times;  ///< [Layout::buckets]
   std::vector<FetchTimes> fetch_times;    ///< [groups of the schedule]
   std::vector<Seconds> on_host;           ///< [num instructions] TimelineInput::on_host. Empty if that is null.
-  std::optional<MuonStep> muon;           ///< For a plan that uses it.
+  const MuonStep* muon = nullptr;         ///< For a plan that uses it.
   MemoryIds ids;
   std::vector<std::string> unmeasured;  ///< Calls of a CPU whose time we assume.
 

@@ -10,6 +10,7 @@
 
 #include "core/model/model_index.h"
 #include "core/plan/plan.h"
+#include "simulator/ops/muon_step.h"
 #include "simulator/ops/op_rules.h"
 #include "simulator/ops/tape.h"
 #include "simulator/ops/tape_runs.h"
@@ -52,6 +53,11 @@ class TapeLibrary {
                         const std::vector<Span>& hooks = {});
   const TimedTape& tape(const TapeSettings& settings, int call, CheckpointMode mode,
                         const std::vector<Span>& hooks = {});
+
+  /// Muon's part of a step. Valid for the library's life. REQUIRES: the plan has Muon.
+  const MuonStep& muon_step(const Layout& layout, const Plan& plan, const Cluster& cluster) {
+    return muon_steps_.of(*index_.model, layout, plan, cluster);
+  }
 
  private:
   struct CallClass {
@@ -96,6 +102,7 @@ class TapeLibrary {
   std::vector<CallClass> classes_;
   std::vector<int> class_of_call_;  // [num_calls]
   std::vector<std::unique_ptr<Shelf>> shelves_;
+  MuonSteps muon_steps_;
 };
 
 class TapeLibrary::Shelf {
