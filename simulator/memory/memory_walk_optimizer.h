@@ -411,8 +411,17 @@ class OptimizerWalk : private LibraryUpdates<Sink> {
 
   void make_full(const ShardedParameter& p) { make_original_parameter(in_, sink_, p.parameter); }
 
+  // With CPUOffloadPolicy each shard is cut on the device before it moves to the host (_init_sharded_param).
   void cut(const ShardedUnit& unit) {
-    for (const ShardedParameter& p : unit.parameters) make_shard(p);
+    for (const ShardedParameter& p : unit.parameters) {
+      if (has_shards_on_host()) {
+        alloc(ParameterTensor::Sharded, p.parameter, p.shard_elements * element_size(p.parameter),
+              MemoryCategory::ShardedParam);
+        sink_.free(in_.ids->of(ParameterTensor::Sharded, p.parameter));
+      } else {
+        make_shard(p);
+      }
+    }
     for (const ShardedParameter& p : unit.parameters) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
   }
 
