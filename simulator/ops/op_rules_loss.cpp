@@ -82,7 +82,7 @@ void write_cross_entropy(KernelWriter& w) {
   nll.saved = {{log_probabilities, -1}, {labels, -1}, {total_weight, -1}};
   // The caller's variables live until the loss function returns.
   if (wide != logits) nll.holds.push_back(wide);
-  nll.holds.push_back(logits);
+  nll.holds.insert(nll.holds.end(), {logits, labels});
   w.set_output(0, loss);
 }
 

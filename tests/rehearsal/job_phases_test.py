@@ -56,7 +56,6 @@ CASES = {"first": FIRST, "second": SECOND}
 AFTER_STEPS = {"evaluate": "evaluation", "gather_weights": "saving_whole", "copy_parts": "saving_parts"}
 AT_FIRST = {"gather_weights": "", "load_weights": "loading", "make_states": "resuming_parts", "gather_states": "",
             "load_states": "resuming_whole"}
-LABELS = 16 << 10
 KINDS = {"requested": "live_peak_bytes", "allocated": "allocated_peak_bytes", "reserved": "reserved_peak_bytes"}
 
 
@@ -93,8 +92,7 @@ class PhasesUnderTheRealPyTorch(unittest.TestCase):
             if forecast is None or "live_peak_bytes" not in forecast:
                 continue
             for kind, key in KINDS.items():
-                # The labels of a loss, padded for their shift, live longer than predicted: 8 bytes a token.
-                bound = max(getattr(case, kind) * row[kind], LABELS if forecast["phase"] == "evaluation" and kind != "reserved" else 0)
+                bound = getattr(case, kind) * row[kind]
                 print(f"{case.name:24} {forecast['phase']:15} {kind:10} {row[kind]:15} {forecast[key]:15} "
                       f"{plans.percent(row[kind], forecast[key]) if row[kind] else ''}", flush=True)
                 with self.subTest(case.name, phase=forecast["phase"], kind=kind):
