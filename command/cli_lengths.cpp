@@ -39,6 +39,9 @@ Errors check_lengths(const CommandLine& line) {
   if (line.has(Option::Packing)) {
     errors.push_back({place, "--packing fills rows of one length, without padding.", "Give one of the two."});
   }
+  if (line.has(Option::Also)) {
+    errors.push_back({place, "Lengths are not predicted with models beside the trained one.", "Give one of the two."});
+  }
   for (const std::string& size : line.all(Option::SetDimension)) {
     if (!size.starts_with("seq=")) continue;
     errors.push_back({place, fmt::format("It gives the length of each batch, and --set {} gives one, too.", size),

@@ -124,6 +124,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::Lora, kWork, kShapes),
     of_choice(planner::PlanChoice::Quantize, kWork, kShapes),
     of_choice(planner::PlanChoice::Liger, kWork, kShapes),
+    of_choice(planner::PlanChoice::Also, kWork, kSearches),
     of_choice(planner::PlanChoice::Precision, kWork, kTrains),
     of_choice(planner::PlanChoice::ReduceDtype, kWork, kTrains),
     of_choice(planner::PlanChoice::OptimizerName, kWork, kTrains),

@@ -32,6 +32,11 @@ Result<std::vector<JobPhaseNeed>> phases_of(const CommandLine& line, const Model
     return failure(std::string(flag_of(Option::Phases)), "The phases of a job with CUDA graphs are not predicted.",
                    "Leave out --phases or --cuda-graphs.");
   }
+  if (!report.plan.also.empty() && line.has(Option::EvaluationBatch)) {
+    return failure(std::string(flag_of(Option::EvaluationBatch)),
+                   "An evaluation of another batch is not predicted with models beside the trained one.",
+                   "Leave out --eval-batch or --also.");
+  }
   FSDP_TRY(workload.dimensions, own_sizes_of(report.plan, spec));
   FSDP_TRY(Model model, build_model(spec, workload));
   std::optional<Model> evaluation;

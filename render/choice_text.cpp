@@ -268,6 +268,22 @@ Result<void> read_into(const planner::ChoiceRow& /*row*/, std::span<const std::s
   patterns.assign(texts.begin(), texts.end());
   return {};
 }
+Result<void> read_into(const planner::ChoiceRow& row, std::span<const std::string> texts,
+                       std::vector<OtherModel>& also) {
+  Errors errors;
+  std::vector<OtherModel> read;
+  for (const std::string& text : texts) {
+    Result<OtherModel> other = parse_other_model(text, place_of(row));
+    if (other) {
+      read.push_back(*std::move(other));
+    } else {
+      append(errors, std::move(other).error());
+    }
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  also = std::move(read);
+  return {};
+}
 template <class T>
 Result<void> read_into(const planner::ChoiceRow& row, std::span<const std::string> texts, std::optional<T>& value) {
   if (texts.empty()) {
@@ -338,6 +354,11 @@ std::vector<std::string> texts_as(const std::optional<T>& value) {
 }
 std::vector<std::string> texts_as(const std::vector<std::string>& patterns) {
   return patterns;
+}
+std::vector<std::string> texts_as(const std::vector<OtherModel>& also) {
+  std::vector<std::string> texts;
+  for (const OtherModel& each : also) texts.push_back(to_text(each));
+  return texts;
 }
 std::vector<std::string> texts_as(const std::vector<Dimension>& dimensions) {
   std::vector<std::string> texts;

@@ -261,6 +261,10 @@ class CodeWriter {
     } else if (plan_.optimizer.clip_grad_norm) {
       add(fmt::format("gradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm));
     }
+    for (const OtherModel& other : plan_.also) {
+      add(fmt::format("the forward of {} under torch.no_grad() comes {} that of the model", other.file,
+                      other.turn == OtherTurn::Before ? "before" : "after"));
+    }
     if (!plan_.runtime.allocator_settings.empty()) add(environment_of(plan_));
     lines.back() += '.';
     return lines;

@@ -339,11 +339,31 @@ void add_host(text::Document& document, const StepReport& report, const View& vi
   document.push_back(std::move(table));
 }
 
+// "Qwen3-1.7B (root): 415 MiB live, 3.9 GiB more in its forward · gathers 3.2 GiB in 1 collective · 21 ms of the step"
+std::vector<std::string> lines_of(const std::vector<OtherReport>& others) {
+  std::vector<std::string> lines;
+  for (const OtherReport& other : others) {
+    std::string line = fmt::format("{}: {} live, {} more in its forward", other.how, format_bytes(other.resident),
+                                   format_bytes(other.forward));
+    if (other.host > Bytes(0))
+      line += fmt::format("{}{} of host memory per node", text::kDot, format_bytes(other.host));
+    if (other.gathers > 0) {
+      line += fmt::format("{}gathers {} in {}", text::kDot, format_bytes(other.gathered),
+                          text::counted(other.gathers, "collective"));
+    }
+    lines.push_back(line + fmt::format("{}{} of the step", text::kDot, format_time(other.time)));
+  }
+  return lines;
+}
+
 void add_plan_and_memory(text::Document& document, const StepReport& report, const planner::ModelFacts& facts,
                          const std::string& batch_origin, const View& view) {
   const MemoryReport& memory = report.memory;
   document.push_back(text::Entry{.label = "plan", .lines = describe(report.plan, facts, batch_origin)});
   document.push_back(text::Entry{.label = "peak", .lines = {moment_of(memory, true), categories(memory.at_peak)}});
+  if (!report.others.empty()) {
+    document.push_back(text::Entry{.label = "beside", .lines = lines_of(report.others)});
+  }
   add_device(document, memory, view);
   add_host(document, report, view);
   if (view.pictures) {

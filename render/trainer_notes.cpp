@@ -200,6 +200,9 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   }
   if (plan.lora) duties.emplace_back("adapters", words_of_adapters(config));
   if (plan.packing) duties.emplace_back("packing", words_of_packing(plan));
+  for (const OtherModel& other : plan.also) {
+    duties.emplace_back("beside", fmt::format("{}: TRL's trainers make and wrap it (ref_model)", other.file));
+  }
   return duties;
 }
 

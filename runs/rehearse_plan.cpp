@@ -115,6 +115,12 @@ std::string job_text(const Given& given, std::int64_t steps) {
   write_plan(writer, given.file.plan, &given.cluster);
   writer.key("model");
   write_expanded_model(writer, given.model);
+  if (!given.model.beside.empty()) {
+    writer.key("also");
+    writer.begin_array();
+    for (const Model& other : given.model.beside) write_expanded_model(writer, other);
+    writer.end_array();
+  }
   writer.end_object();
   return std::move(writer).take();
 }

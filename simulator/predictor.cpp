@@ -14,6 +14,8 @@
 #include "simulator/memory/host_memory.h"
 #include "simulator/phases/evaluation.h"
 #include "simulator/phases/job_phases.h"
+#include "simulator/phases/other_models.h"
+#include "simulator/prepared/host_of_others.h"
 #include "simulator/prepared/layout_cache.h"
 #include "simulator/prepared/prediction.h"
 
@@ -37,6 +39,7 @@ struct Predictor::Impl {
         index(index_of(model)),
         library(index),
         layouts(index),
+        others(model, cluster),
         work(kWorkOfParameter * static_cast<std::int64_t>(model.parameters.size())) {}
 
   const MeshCosts& mesh(const Mesh& wanted) {
@@ -50,8 +53,9 @@ struct Predictor::Impl {
     if (Errors errors = check_world(plan); !errors.empty()) return tl::unexpected(std::move(errors));
     // Shard groups are neighbors: the mesh counts replicas first.
     FSDP_TRY(Layout layout, layouts.take(plan, plan.mesh.coordinate_of(MeshAxis::DpShard, rank)));
+    FSDP_TRY(const PreparedOthers* beside, others.of(plan, layout.rank));
     const MeshCosts& costs = mesh(plan.mesh);
-    auto result = prepare(index, cluster, std::move(plan), std::move(layout), costs, library, use);
+    auto result = prepare(index, cluster, std::move(plan), std::move(layout), costs, library, use, beside);
     if (result) work += kWorkOfInstruction * num_instructions(*result) + static_cast<std::int64_t>(model.calls.size());
     return result;
   }
@@ -68,7 +72,14 @@ struct Predictor::Impl {
 
   /// Includes the new layouts.
   std::int64_t all_work() const {
-    return work + kWorkOfLaidOut * layouts.num_laid_out() + kWorkOfRequest * live.num_events();
+    return work + kWorkOfLaidOut * layouts.num_laid_out() + kWorkOfRequest * (live.num_events() + others.work());
+  }
+
+  /// The same plan, seen from another rank of the shard group.
+  Result<void> see_from(PreparedPlan& prepared, std::int64_t rank) {
+    simulator::see_from(prepared, rank, library);
+    FSDP_TRY(prepared.others, others.of(prepared.plan, rank));
+    return {};
   }
 
   /// Returns the reusable parts of a plan that is no longer needed.
@@ -112,7 +123,9 @@ struct Predictor::Impl {
 
   /// The need of one rank. Stops above `enough`. Leaves the plan seen from that rank.
   Result<MemoryPrediction> walk_from(PreparedPlan& prepared, std::int64_t rank, Bytes enough) {
-    if (prepared.layout.rank != rank) simulator::see_from(prepared, rank, library);
+    if (prepared.layout.rank != rank) {
+      if (auto seen = see_from(prepared, rank); !seen) return tl::unexpected(std::move(seen).error());
+    }
     return walk(prepared, enough);
   }
 
@@ -153,7 +166,9 @@ struct Predictor::Impl {
   Result<CacheFlushes> flush_ranks(PreparedPlan& prepared, const std::vector<DeviceTerm>& outside) {
     CacheFlushes most;
     for (const std::int64_t rank : different_ranks(prepared.layout)) {
-      if (prepared.layout.rank != rank) simulator::see_from(prepared, rank, library);
+      if (prepared.layout.rank != rank) {
+        if (auto seen = see_from(prepared, rank); !seen) return tl::unexpected(std::move(seen).error());
+      }
       work += kWorkOfRequest * prepared.ids.total;
       FSDP_TRY(const CacheFlushes flushes, count_flushes(prepared, outside, allocator));
       if (flushes.total < 0) return flushes;
@@ -171,7 +186,7 @@ struct Predictor::Impl {
 
   Result<void> fill_in(PreparedPlan& prepared, Detail detail, Bytes enough, Bytes too_large, Outcome& outcome) {
     const Bytes inputs = checkpointed_inputs(prepared.tapes);
-    if (const auto host = host_memory(cluster, prepared.plan, prepared.layout, inputs)) {
+    if (const auto host = host_memory_with_others(prepared, inputs)) {
       outcome.host_missing = host->missing();
     }
     FSDP_TRY(const MemoryPrediction memory, walk_ranks(prepared, enough, too_large));
@@ -208,7 +223,7 @@ struct Predictor::Impl {
     std::int64_t worst = 0;
     Bytes most(-1);
     for (const std::int64_t rank : ranks) {
-      simulator::see_from(short_plan, rank, library);
+      if (auto seen = see_from(short_plan, rank); !seen) return tl::unexpected(std::move(seen).error());
       FSDP_TRY(const MemoryPrediction memory, walk(short_plan, kEndlessMemory));
       const Bytes needed = memory.peaks.device + memory.margin;
       if (needed <= most) continue;
@@ -242,6 +257,7 @@ struct Predictor::Impl {
   ModelIndex index;
   TapeLibrary library;
   LayoutCache layouts;
+  OtherModels others;
   std::deque<MeshCosts> meshes;
   CachingAllocator allocator;
   LiveSink live;
@@ -325,8 +341,9 @@ Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_
   // All ranks wait for the one that updates most, which is the first: its step is the step, even if another rank needs
   // most memory.
   const TimelineResult timeline = impl_->time(prepared);
-  if (const std::int64_t of_group = plan.mesh.coordinate_of(MeshAxis::DpShard, rank); of_group > 0)
-    see_from(prepared, of_group, impl_->library);
+  if (const std::int64_t of_group = plan.mesh.coordinate_of(MeshAxis::DpShard, rank); of_group > 0) {
+    if (auto seen = impl_->see_from(prepared, of_group); !seen) return tl::unexpected(std::move(seen).error());
+  }
   FSDP_TRY(StepReport report, build_report(prepared, impl_->mesh(plan.mesh), timeline, impl_->pools, impl_->allocator));
   impl_->give_back(prepared);
   report.memory.rank = rank;
@@ -343,7 +360,9 @@ Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_
 Result<std::vector<JobPhaseNeed>> Predictor::job_phases(const StepReport& report, std::optional<Model> evaluation) {
   FSDP_TRY(PreparedPlan prepared, impl_->prepared(report.plan));
   const std::int64_t rank = report.plan.mesh.coordinate_of(MeshAxis::DpShard, report.memory.rank);
-  if (rank > 0) see_from(prepared, rank, impl_->library);
+  if (rank > 0) {
+    if (auto seen = impl_->see_from(prepared, rank); !seen) return tl::unexpected(std::move(seen).error());
+  }
   const std::string why_not = why_no_evaluation(impl_->model, report.plan);
   std::unique_ptr<EvaluationForward> forward;
   if (why_not.empty()) {

@@ -19,6 +19,8 @@
 #include "simulator/memory/device_terms.h"
 #include "simulator/memory/drive_report.h"
 #include "simulator/memory/host_memory.h"
+#include "simulator/other_reports.h"
+#include "simulator/prepared/host_of_others.h"
 #include "simulator/prepared/prediction.h"
 #include "simulator/report_traffic.h"
 
@@ -69,7 +71,8 @@ PeakMoment moment_of(const PreparedPlan& prepared, const StepActions& actions, c
   return {.phase = step.phase,
           .instruction = place.instruction,
           .unit = place.unit,
-          .op = step.call >= 0 ? op_name(prepared, sink.peak_id()) : std::string()};
+          .op = step.call >= 0 || step.kind == InstructionKind::RunOther ? op_name(prepared, sink.peak_id())
+                                                                         : std::string()};
 }
 
 // The actions of a step at which forward, backward and optimizer begin.
@@ -170,7 +173,10 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, PoolSink& pools
   for (const DeviceTerm& term : prediction.outside) memory.device_terms.push_back(term);
   const Bytes inputs = checkpointed_inputs(prepared.tapes);
   memory.host_pinned = pinned_memory(prepared.plan, prepared.layout) + inputs;
-  memory.host = host_memory(*prepared.cluster, prepared.plan, prepared.layout, inputs);
+  if (prepared.others != nullptr) {
+    for (const PreparedOther& other : prepared.others->models) memory.host_pinned += other.host.of_rank;
+  }
+  memory.host = host_memory_with_others(prepared, inputs);
   memory.drive = drive_report(*prepared.cluster, prepared.plan, prepared.layout, prepared.schedule);
   if (const auto added = add_tightness(prepared, prediction, allocator, memory); !added) {
     return tl::unexpected(added.error());
@@ -405,6 +411,9 @@ PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
       }
     }
   }
+  if (step.kind == InstructionKind::RunOther && prepared.others != nullptr) {
+    place.instruction = "forward of " + prepared.others->models[static_cast<std::size_t>(step.part)].name;
+  }
   if (step.unit >= 0) {
     place.unit = prepared.layout.units[step.unit].name;
     place.instruction += " " + (place.unit.empty() ? "root" : place.unit);
@@ -433,6 +442,7 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   if (!fits) report.memory.tightness = Tightness::None;
   report.traffic = count_traffic(prepared, mesh, timeline, live);
   report.time = time_report(prepared, mesh, timeline);
+  report.others = other_reports(prepared, report.traffic);
   return report;
 }
 

@@ -32,7 +32,7 @@ class TrafficCounter {
  public:
   TrafficCounter(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time,
                  const LiveAtCollectives& live)
-      : prepared_(prepared), mesh_(mesh), time_(time), live_(live) {}
+      : prepared_(prepared), mesh_(mesh), time_(time), live_(live), gathers_less_later_(gathers_less_later(prepared)) {}
 
   TrafficReport count() {
     for (const Instruction& step : prepared_.schedule.instructions) {
@@ -46,6 +46,7 @@ class TrafficCounter {
       if (step.kind == InstructionKind::ReduceUsedMap) reduce_used_map(step);
       if (step.kind == InstructionKind::ClipGradNorm) clip(step);
       if (step.kind == InstructionKind::OptimizerStep && prepared_.muon) step_muon(step);
+      if (step.kind == InstructionKind::RunOther) run_other(step);
     }
     return std::move(report_);
   }
@@ -65,6 +66,37 @@ class TrafficCounter {
     if (layout().has_flat_units()) return ReduceOp::Sum;
     const bool may_overflow = dtype != Dtype::Float32 && dtype != Dtype::BFloat16;
     return may_overflow || layout().mesh.world_size() == 1 ? ReduceOp::Sum : ReduceOp::Avg;
+  }
+
+  // Another model's gathers, of its own units.
+  void run_other(const Instruction& step) {
+    const PreparedOther& other = prepared_.others->models[static_cast<std::size_t>(step.part)];
+    TrafficCounter counter(*other.forward, *other.mesh, other.time, live_);
+    counter.next_call_ = next_call_;
+    counter.gathers_less_later_ = gathers_less_later_;
+    const TrafficReport of_other = counter.count();
+    next_call_ = counter.next_call_;
+    for (std::size_t kind = 0; kind < of_other.totals.size(); ++kind) {
+      report_.totals[kind].count += of_other.totals[kind].count;
+      report_.totals[kind].payload += of_other.totals[kind].payload;
+      report_.totals[kind].sent_per_rank += of_other.totals[kind].sent_per_rank;
+    }
+    report_.sent_inside_node += of_other.sent_inside_node;
+    report_.sent_between_nodes += of_other.sent_between_nodes;
+    for (Collective collective : of_other.collectives) {
+      collective.unit = other.name + ": " + (collective.unit.empty() ? "root" : collective.unit);
+      collective.micro_batch = step.micro_batch;
+      report_.collectives.push_back(std::move(collective));
+    }
+  }
+
+  // Whether another model gathers more in the first step, so that its collectives are not those of a steady one.
+  static bool gathers_less_later(const PreparedPlan& prepared) {
+    if (prepared.others == nullptr) return false;
+    const std::vector<OtherWalk>& walks = prepared.others->walks;
+    return std::any_of(walks.begin(), walks.end(), [](const OtherWalk& walk) {
+      return walk.first->instructions.size() != walk.steady->instructions.size();
+    });
   }
 
   void gather(const Instruction& step) {
@@ -331,7 +363,7 @@ class TrafficCounter {
     if (call < live_.steady_step.size()) {
       collective.live = live_.steady_step[call];
     }
-    if (call < live_.first_step.size() && prepared_.first_schedule.instructions.empty()) {
+    if (call < live_.first_step.size() && !gathers_less_later_ && prepared_.first_schedule.instructions.empty()) {
       const BytesByCategory& first = live_.first_step[call];
       collective.first_step_live = std::accumulate(first.begin(), first.end(), Bytes(0));
     }
@@ -351,6 +383,7 @@ class TrafficCounter {
   const MeshCosts& mesh_;
   const TimelineResult& time_;
   const LiveAtCollectives& live_;
+  bool gathers_less_later_;
   TrafficReport report_;
   std::size_t next_slot_ = 0;
   std::size_t next_call_ = 0;

@@ -8,6 +8,7 @@
 #include "core/base/nearest.h"
 #include "core/frameworks/check_autocast.h"
 #include "core/frameworks/layout.h"
+#include "core/frameworks/other_models.h"
 #include "core/model/op_shapes.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/input_casts.h"
@@ -418,6 +419,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   check_frozen_dtypes(plan, model, errors);
   append(errors, check_autocast(plan, model));
   check_cuda_graphs(plan, model, errors);
+  append(errors, check_other_models(plan, model));
   return errors;
 }
 

@@ -233,6 +233,20 @@ Result<std::string> find_model_file(const std::string& argument, const std::stri
   return argument;
 }
 
+void read_other_models(const std::vector<OtherModel>& also, const std::string& library, Workload& workload,
+                       Errors& errors, const std::string& near) {
+  workload.also.clear();
+  for (const OtherModel& other : also) {
+    const Result<std::string> path = find_model_file(other.file, library, near);
+    Result<ModelSpec> spec = path ? read_model_file(*path) : tl::unexpected(path.error());
+    if (spec) {
+      workload.also.push_back({other, std::make_shared<const ModelSpec>(*std::move(spec))});
+    } else {
+      append(errors, std::move(spec).error());
+    }
+  }
+}
+
 Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_path, const std::string& library) {
   if (plan.model_file == "-") {
     return failure(plan_path + ": /model/file", "The model was read from the standard input.",
@@ -243,6 +257,9 @@ Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_pat
   FSDP_TRY(const std::string model_path, find_model_file(plan.model_file, library, folder));
   FSDP_TRY(planned.spec, read_model_file(model_path));
   planned.workload = workload_of(plan);
+  Errors errors;
+  read_other_models(plan.also, library, planned.workload, errors, folder);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
   Result<Model> model = build_model(planned.spec, planned.workload);
   if (!model) return tl::unexpected(placed_in_plan(std::move(model).error(), plan, plan_path));
   planned.model = *std::move(model);

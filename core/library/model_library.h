@@ -23,6 +23,11 @@ std::vector<std::string> model_names(const std::string& library);
 Result<std::string> find_model_file(const std::string& argument, const std::string& library,
                                     const std::string& near = "");
 
+/// Reads the specs of models beside the trained one into `Workload::also`, as find_model_file finds them. Adds their
+/// errors to `errors`.
+void read_other_models(const std::vector<OtherModel>& also, const std::string& library, Workload& workload,
+                       Errors& errors, const std::string& near = "");
+
 /// A model in the sizes of a plan.
 struct PlannedModel {
   ModelSpec spec;

@@ -247,6 +247,8 @@ struct Model {
   std::vector<std::string> without_cost;
   /// For a captured model that runs compiled: the least share of the predicted compute time.
   double least_time_share = 1;
+  /// Models beside this one, in the order of `Plan::also`, on the same batch. Nothing of them is trained.
+  std::vector<Model> beside;
 
   bool operator==(const Model&) const = default;
 };

@@ -17,6 +17,7 @@
 #include "core/plan/liger_kernels.h"
 #include "core/plan/lora.h"
 #include "core/plan/mesh.h"
+#include "core/plan/other_model.h"
 #include "core/plan/packing.h"
 #include "core/plan/quantization.h"
 #include "core/plan/runtime.h"
@@ -255,6 +256,7 @@ struct Plan {
   std::optional<Packing> packing = {};            ///< A micro-batch is one row of several documents.
   std::optional<Quantization> quantization = {};  ///< The frozen base below the adapters is stored so.
   std::optional<LigerKernels> liger = {};         ///< Kernels of Liger, by which the model is built.
+  std::vector<OtherModel> also = {};              ///< Models beside the trained one; `Model::beside` has each.
 
   Mesh mesh;
   std::vector<Unit> units;               ///< In the order of the fully_shard calls: bottom-up, the root last.

@@ -75,6 +75,19 @@ void read_liger(const JsonValue& value, Plan& plan, JsonErrors& errors) {
   for (const Error& error : kernels.error()) errors.add(value, error.what, error.hint);
 }
 
+void read_also(const JsonValue& value, std::vector<OtherModel>& also, JsonErrors& errors) {
+  std::vector<std::string> texts;
+  if (!read_json(value, texts, errors)) return;
+  for (const std::string& text : texts) {
+    Result<OtherModel> other = parse_other_model(text, {});
+    if (other) {
+      also.push_back(*std::move(other));
+      continue;
+    }
+    for (const Error& error : other.error()) errors.add(value, error.what, error.hint);
+  }
+}
+
 }  // namespace
 
 void model_fields(Fields& fields, Plan& plan) {
@@ -123,6 +136,13 @@ void model_fields(Fields& fields, Plan& plan) {
       R"("type": "string", "pattern": "^(all|(rope|rms_norm|glu)(,(rope|rms_norm|glu))*)$")",
       [&](const JsonValue& value, JsonErrors& errors) { read_liger(value, plan, errors); });
   fields.optional_as(
+      "also",
+      {"Models beside the trained one, which are not trained: MODEL, or with ,wrap=root|blocks|none ,offload=yes "
+       ",dtype=bf16 ,turn=before.",
+       R"([["qwen3_1_7b,wrap=blocks,offload=yes"]])"},
+      R"("type": "array", "items": {"type": "string"}, "maxItems": 3)",
+      [&](const JsonValue& value, JsonErrors& errors) { read_also(value, plan.also, errors); });
+  fields.optional_as(
       "dimensions",
       "Sizes of the workload, by the name that the spec gives them: batch (per rank and micro-batch), seq "
       "and others.",
@@ -150,6 +170,11 @@ void write_model_members(JsonWriter& writer, const Plan& plan) {
   }
   if (plan.quantization) writer.member("quantization", to_text(*plan.quantization));
   if (plan.liger) writer.member("liger_kernels", to_text(*plan.liger));
+  if (!plan.also.empty()) {
+    std::vector<std::string> also;
+    for (const OtherModel& other : plan.also) also.push_back(to_text(other));
+    writer.member("also", also);
+  }
   if (!plan.lora) return;
   writer.key("lora");
   writer.begin_object();

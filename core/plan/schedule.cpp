@@ -40,6 +40,7 @@ constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
     "DropFetched",
     "ReleaseParameters",
     "ZeroGrad",
+    "RunOther",
 };
 
 constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",

@@ -47,9 +47,10 @@ enum class InstructionKind : std::uint8_t {
   DropFetched,        ///< Free that output: each of its parameters was requested.
   ReleaseParameters,  ///< Free a group of gathered parameters.
   ZeroGrad,
+  RunOther,  ///< The forward of another model, without gradients: `part` is its index in `Plan::also`.
 };
 
-inline constexpr int kNumInstructionKinds = static_cast<int>(InstructionKind::ZeroGrad) + 1;
+inline constexpr int kNumInstructionKinds = static_cast<int>(InstructionKind::RunOther) + 1;
 std::string_view name_of(InstructionKind kind);
 /// Whether an instruction of this kind may have a collective. OptimizerStep is none: Muon's are its own.
 bool calls_ranks(InstructionKind kind);
@@ -102,7 +103,8 @@ struct Instruction {
   int op_end = 0;
   int rerun_op = -1;  ///< In a checkpointed block that the next Backward reruns: this comes before that op.
   int micro_batch = 0;
-  /// For a step of passes: in `Model::optimizers` for OptimizerStep, in `Model::clearings` for ZeroGrad.
+  /// For a step of passes: in `Model::optimizers` for OptimizerStep, in `Model::clearings` for ZeroGrad. For RunOther:
+  /// in `Plan::also`.
   int part = -1;
 
   /// ReduceGrads: the gradients are those that the loss has made (`Layout::loss`), before the forward is over.

@@ -207,6 +207,7 @@ class Validator {
       case InstructionKind::ClipGradNorm:
       case InstructionKind::DropFetched:
       case InstructionKind::ZeroGrad:
+      case InstructionKind::RunOther:
         return;
     }
   }

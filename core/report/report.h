@@ -160,6 +160,21 @@ enum class Tightness : std::uint8_t {
 };
 std::string_view name_of(Tightness tightness);
 
+/// A model beside the trained one, in a step.
+struct OtherReport {
+  std::string name;
+  std::string how;           ///< As in `Plan::also`: "qwen3_1_7b,wrap=blocks".
+  Bytes resident;            ///< Live on the device between its forwards: shards, buffers, workspaces.
+  Bytes forward;             ///< The most beside that in its forward: gathered units, activations.
+  Bytes kept;                ///< Its log-probabilities, from its forward to the end of the backward.
+  Bytes host;                ///< Its pinned shards on the node that holds most of them.
+  std::int64_t gathers = 0;  ///< All-gathers in a step,
+  Bytes gathered;            ///< and their payload.
+  Seconds time{0};           ///< The sum over its forwards in a step.
+
+  bool operator==(const OtherReport&) const = default;
+};
+
 struct MemoryReport {
   std::int64_t rank = 0;  ///< The rank in the world with this memory.
   Bytes budget;           ///< Total memory of the device.
@@ -298,6 +313,7 @@ struct StepReport {
   MemoryReport memory;
   TrafficReport traffic;
   TimeReport time;                     ///< Zero if unknown.
+  std::vector<OtherReport> others;     ///< Models beside the trained one.
   std::optional<Rehearsal> rehearsal;  ///< For kind "measured".
 
   bool operator==(const StepReport&) const = default;

@@ -430,6 +430,21 @@ static void header_fields(Fields& fields, S& report) {
   fields.required_object("cluster", "The machines.", [&](Fields& inner) { report_machine_fields(inner, report); });
 }
 
+static void fields_of(Fields& fields, Like<OtherReport> auto& other) {
+  fields.required("name", "Its name.", other.name);
+  fields.required("how", "How it is held, as --also says it.", other.how);
+  fields.required("resident_bytes", "Live on the device between its forwards: its shards, or all of it, and buffers.",
+                  other.resident, kInBytes);
+  fields.required("forward_bytes", "The most beside that in its forward: gathered units and activations.",
+                  other.forward, kInBytes);
+  fields.required("kept_bytes", "Its log-probabilities, from its forward to the end of the backward.", other.kept,
+                  kInBytes);
+  fields.required("host_bytes", "Its pinned shards on the node that holds most of them.", other.host, kInBytes);
+  fields.required("gathers", "Its all-gathers in a step.", other.gathers, kNatural);
+  fields.required("gathered_bytes", "Their payload.", other.gathered, kInBytes);
+  fields.required("time", "Its forwards in a step. In seconds.", other.time, kInSeconds);
+}
+
 static void report_figure_fields(Fields& fields, Like<StepReport> auto& report) {
   fields.required_object("memory", "Memory of one rank's device.",
                          [&](Fields& inner) { report_memory_fields(inner, report); });
@@ -437,6 +452,11 @@ static void report_figure_fields(Fields& fields, Like<StepReport> auto& report) 
                          [&](Fields& inner) { traffic_fields(inner, report); });
   fields.optional_if(report.time.step > Seconds(0), "time", "Time of one steady step. A stub GPU has none.",
                      report.time, JsonLayout::Lines);
+  field_if_any(
+      fields, "other_models",
+      "Models beside the trained one (--also), which are not trained. Their bytes, collectives and times are in "
+      "memory, traffic and time, too.",
+      report.others, JsonLayout::OneLine);
   field_if_any(fields, "rehearsal",
                "The observations of a rehearsal: the real PyTorch ran a script. Only in measured reports.",
                report.rehearsal, JsonLayout::Lines);

@@ -23,6 +23,7 @@
 #include "core/spec/liger_parts.h"
 #include "core/spec/model_spec.h"
 #include "core/spec/module_tree.h"
+#include "core/spec/other_specs.h"
 #include "core/spec/packed_rows.h"
 #include "core/spec/quantized_base.h"
 #include "core/spec/spec_entry.h"
@@ -590,8 +591,9 @@ Result<Model> Builder::run() {
 }  // namespace
 
 Result<Model> build_model(const ModelSpec& spec, const Workload& workload) {
-  if (spec.captured != nullptr) return captured_point(spec, workload);
-  return Builder(spec, workload).run();
+  FSDP_TRY(Model model, spec.captured != nullptr ? captured_point(spec, workload) : Builder(spec, workload).run());
+  if (auto built = build_other_models(workload, model); !built) return tl::unexpected(std::move(built).error());
+  return model;
 }
 
 }  // namespace fsdp

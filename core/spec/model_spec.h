@@ -199,6 +199,12 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
+/// Another model beside the trained one, with its spec. A null spec is left out of the model.
+struct OtherSpec {
+  OtherModel options;
+  std::shared_ptr<const ModelSpec> spec;
+};
+
 /// The user's sizes for a spec.
 struct Workload {
   std::string recipe = {};                  ///< Defaults to the first one.
@@ -215,7 +221,8 @@ struct Workload {
   bool float_logits = false;     ///< `Implementations::float_logits`, if there is such an entry.
   /// `LossRow::takes_head`: the head and the loss become one op, if the model ends with a head and such an entry.
   bool loss_takes_head = false;
-  bool loss_calls_head = false;  ///< `LossRow::calls_head`: that op runs after the root's forward.
+  bool loss_calls_head = false;      ///< `LossRow::calls_head`: that op runs after the root's forward.
+  std::vector<OtherSpec> also = {};  ///< Models beside this one, built for the same batch.
 };
 
 /// Whether the model's blocks make a mask of padding (`Workload::padding_mask`). Others are built without.

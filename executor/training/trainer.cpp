@@ -89,6 +89,10 @@ Errors check_executable(const Plan& plan) {
     errors.push_back({"/mixed_precision/autocast", "fsdp-exec casts by FSDP2's policy alone.",
                       "Leave it out, or write: fsdp-plan execute, which trains with PyTorch itself."});
   }
+  if (!plan.also.empty()) {
+    errors.push_back({"/model/also", "fsdp-exec runs one model.",
+                      "Leave it out, or write: fsdp-plan rehearse, which runs all with PyTorch on stub GPUs."});
+  }
   if (plan.packing) {
     errors.push_back({"/model/packing", "fsdp-exec does not train on packed rows.",
                       "Leave it out, or run the plan in a script: fsdp-plan run plan.json -- python train.py."});
@@ -405,6 +409,7 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::WaitForParameters:
     case InstructionKind::DropFetched:
     case InstructionKind::ReleaseParameters:
+    case InstructionKind::RunOther:
       assert(false);  // Plans of other frameworks are refused.
       return;
     case InstructionKind::Free:

@@ -138,6 +138,9 @@ class Teacher {
                         ranks_));
       case InstructionKind::FetchParameters:
         return add("All-gather of parameters", "ZeRO-3 gathers what a module needs now, or what the next ones will.");
+      case InstructionKind::RunOther:
+        return add("Forward of another model",
+                   "It is not trained: nothing of its forward is kept but the log-probabilities that the loss needs.");
       case InstructionKind::ReleaseParameters:
         return add("Parameters are released", "They are not needed soon, so each GPU keeps only its part.");
       default:

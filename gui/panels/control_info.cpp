@@ -227,6 +227,12 @@ std::vector<ControlInfo> work_controls() {
        [](const Snapshot& s) { return s.report.plan.liger ? to_text(*s.report.plan.liger) : "none"; },
        {},
        kernels},
+      {PlanChoice::Also, "Other models", kWork, ControlKind::Text,
+       [](const Snapshot& s) {
+         std::string texts;
+         for (const OtherModel& other : s.report.plan.also) texts += (texts.empty() ? "" : " ") + to_text(other);
+         return texts.empty() ? std::string("none") : texts;
+       }},
   };
 }
 

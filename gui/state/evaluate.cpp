@@ -7,6 +7,7 @@
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
 #include "core/report/device_verdict.h"
+#include "core/spec/other_specs.h"
 #include "gui/state/plan_edit.h"
 #include "planner/advice/explain.h"
 #include "planner/advice/explained_search.h"
@@ -97,6 +98,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   Kept kept;
   kept.plan = inputs.kept->plan;
   kept.workload = planner::workload_of(choices, errors);
+  read_other_models(choices.also, library_, kept.workload, errors);
   planner::apply_work_choices(choices, kept.plan, errors);
   kept.plan.accumulation = choices.accumulation.value_or(kept.plan.accumulation);
   const auto path = find_model_file(inputs.model, library_);
@@ -127,6 +129,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   kept.plan.trainable = kept.workload.trainable;
   kept.plan.frozen = kept.workload.frozen;
   kept.plan.lora = kept.workload.lora;
+  kept.plan.also = options_of(kept.workload.also);
   kept.plan.packing = kept.workload.packing;
   kept.plan.quantization = kept.workload.quantization;
   kept.plan.liger = kept.workload.liger;

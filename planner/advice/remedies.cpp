@@ -49,7 +49,9 @@ bool trains_the_same(const Workload& a, const Workload& b) {
          a.quantization == b.quantization && a.liger == b.liger && a.packing == b.packing &&
          a.padding_mask == b.padding_mask && a.loss_after_root == b.loss_after_root &&
          a.float_logits == b.float_logits && a.titan_attention == b.titan_attention &&
-         a.loss_takes_head == b.loss_takes_head && a.loss_calls_head == b.loss_calls_head;
+         a.loss_takes_head == b.loss_takes_head && a.loss_calls_head == b.loss_calls_head &&
+         std::equal(a.also.begin(), a.also.end(), b.also.begin(), b.also.end(),
+                    [](const OtherSpec& x, const OtherSpec& y) { return x.options.file == y.options.file; });
 }
 
 /// Device peak, verdict and times. Omits the statistics of whole reports, which cost ten times as much.
@@ -196,6 +198,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   space.base.optimizer = plan.optimizer;
   space.base.initialization = plan.initialization;
   space.base.runtime = plan.runtime;
+  space.base.also = plan.also;
   if (!change.allocator_settings) {
     space.base.runtime.allocator_settings = request_.space->base.runtime.allocator_settings;
   }
@@ -210,6 +213,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   asked.packing = workload.packing;
   asked.quantization = workload.quantization;
   asked.liger = workload.liger;
+  for (std::size_t i = 0; i < asked.also.size() && i < plan.also.size(); ++i) asked.also[i].options = plan.also[i];
   for (const Dimension& dimension : workload.dimensions) {
     const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
     if (now != nullptr && now->value == dimension.value) continue;

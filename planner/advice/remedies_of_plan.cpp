@@ -225,6 +225,33 @@ void try_offload(RemedyList& list) {
   list.try_plan("CPU offload", {.cpu_offload = true}, plan);
 }
 
+/// Other ways to hold the models beside the trained one.
+void try_other_models(RemedyList& list) {
+  const FrameworkTraits& traits = traits_of(list.plan());
+  const auto try_one = [&](std::size_t i, std::string what, const OtherModel& held) {
+    Plan plan = list.plan();
+    plan.also[i] = held;
+    list.try_plan(std::move(what), {.also = plan.also}, plan);
+  };
+  for (std::size_t i = 0; i < list.plan().also.size(); ++i) {
+    OtherModel held = list.plan().also[i];
+    const OtherWrap wrap = wrap_of(held, list.plan().runtime.framework);
+    if (traits.wraps_units && wrap != OtherWrap::Blocks) {
+      OtherModel cut = held;
+      cut.wrap = OtherWrap::Blocks;
+      try_one(i, fmt::format("wrap the blocks of {} as units", held.file), cut);
+    }
+    if (traits.wraps_units && !traits.has_flat_parameters && !held.offload && wrap != OtherWrap::None) {
+      held.offload = true;
+      try_one(i, fmt::format("keep the shards of {} in host memory", held.file), held);
+      held.wrap = OtherWrap::Blocks;
+      if (wrap != OtherWrap::Blocks) {
+        try_one(i, fmt::format("wrap the blocks of {}, with their shards in host memory", held.file), held);
+      }
+    }
+  }
+}
+
 void try_gradient_sync(RemedyList& list) {
   Plan plan = list.plan();
   if (plan.accumulation < 2 || !traits_of(plan).chooses_gradient_sync) return;
@@ -305,6 +332,7 @@ void try_plan_changes(RemedyList& list) {
   const FrameworkTraits& traits = traits_of(list.plan());
   const bool has_policy = traits.precision == PrecisionRule::Policy;
   try_fsdp2(list);
+  try_other_models(list);
   try_optimizer(list);
   try_losses(list);
   try_liger(list);

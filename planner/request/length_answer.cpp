@@ -89,6 +89,9 @@ class LengthRuns {
 
   /// Errors: those of own_sizes_of.
   Result<void> prepare() {
+    if (!plan_.also.empty()) {
+      return failure(where_, "Lengths are not predicted with models beside the trained one.", "Leave --also out.");
+    }
     FSDP_TRY(workload_.dimensions, own_sizes_of(plan_, spec_));
     return {};
   }

@@ -409,6 +409,7 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   const PlanChoices& choices = request.choices;
   ResolvedRequest resolved;
   resolved.workload = workload_of(choices, errors);
+  read_other_models(choices.also, library, resolved.workload, errors);
   auto spec = known != nullptr ? std::optional(*known) : keep(read_spec(request, library), errors);
   if (spec) {
     if (auto base = keep(base_plan(*spec, resolved.workload), errors)) resolved.space.base = *std::move(base);

@@ -22,7 +22,7 @@ namespace fsdp::planner {
 /// A member of PlanChoices.
 template <class... T>
 using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vector<Dimension> PlanChoices::*,
-                              std::optional<T> PlanChoices::*...>;
+                              std::vector<OtherModel> PlanChoices::*, std::optional<T> PlanChoices::*...>;
 using ChoiceMember =
     MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t,
              Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping,
@@ -168,6 +168,14 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "Store the frozen base below --lora in four bits of bitsandbytes: nf4 or fp4, with ,double or ,uint8"},
     {PlanChoice::Liger, &PlanChoices::liger, "--liger", "KERNELS", "",
      "Kernels of liger-kernel, all or of rope, rms_norm and glu"},
+    {PlanChoice::Also,
+     &PlanChoices::also,
+     "--also",
+     "MODEL",
+     "",
+     "Another model on the same GPUs that is not trained, such as DPO's reference; after it ,wrap= ,offload= ,dtype= "
+     "and ,turn= (default: as TRL holds it)",
+     {.repeatable = true}},
     {PlanChoice::Precision, &PlanChoices::precision, "--precision", "NAME",
      "bf16|mixed|fp16|fp16-mixed|fp32|autocast|accelerate",
      "All in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce; autocast, or accelerate's bf16"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/frameworks/fsdp1/flat_units.h"
+#include "core/frameworks/other_models.h"
 #include "core/plan/framework_traits.h"
 
 namespace fsdp::planner {
@@ -26,6 +27,7 @@ std::optional<Error> family_misfit(const Plan& base, const Family& family, const
   if (auto misfit = misfit_of_passes(base, family, model)) return misfit;
   if (auto misfit = quantization_misfit(base, model)) return misfit;
   if (auto misfit = liger_misfit(base)) return misfit;
+  if (Errors misfits = other_models_misfits(base, model); !misfits.empty()) return std::move(misfits.front());
   if (auto misfit = optimizer_misfit(base, model, family.mesh, family.cpu_offload)) return misfit;
   if (!traits_of(base).has_flat_parameters) return std::nullopt;
   const bool accumulates = family.accumulation > 1;

@@ -36,6 +36,9 @@ void change_to(std::optional<T>& value, const std::optional<T>& change) {
 void change_to(std::vector<std::string>& patterns, const std::vector<std::string>& more) {
   patterns.insert(patterns.end(), more.begin(), more.end());
 }
+void change_to(std::vector<OtherModel>& also, const std::vector<OtherModel>& changed) {
+  if (!changed.empty()) also = changed;
+}
 void change_to(std::vector<Dimension>& dimensions, const std::vector<Dimension>& changed) {
   for (const Dimension& each : changed) {
     std::erase_if(dimensions, [&](const Dimension& old) { return old.name == each.name; });

@@ -79,6 +79,7 @@ enum class PlanChoice : std::uint8_t {
   Lora,
   Quantize,
   Liger,
+  Also,
   Precision,
   ReduceDtype,
   OptimizerName,
@@ -181,6 +182,7 @@ struct PlanChoices {
   std::optional<LoraOptions> lora = {};           ///< Adapters.
   std::optional<Quantization> quantization = {};  ///< The base below them is stored so.
   std::optional<LigerKernels> liger = {};         ///< Kernels of Liger in place of parts of the model.
+  std::vector<OtherModel> also = {};              ///< Models beside the trained one.
   std::optional<Precision> precision = {};
   std::optional<Dtype> reduce_dtype = {};
   std::optional<OptimizerKind> optimizer = {};

@@ -299,6 +299,7 @@ std::string job_of(const Plan& plan) {
   }
   if (plan.quantization) parts.push_back(fsdp::sentence_of(*plan.quantization));
   if (plan.liger) parts.push_back(fsdp::sentence_of(*plan.liger));
+  for (const OtherModel& other : plan.also) parts.push_back(fsdp::sentence_of(other, plan.runtime.framework));
   const LossRow& loss = loss_row(plan.runtime.implementations.loss);
   if (loss.kind != LossKind::PyTorch) parts.emplace_back(loss.title);
   return fmt::format("{}", fmt::join(parts, " · "));

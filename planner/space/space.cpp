@@ -15,6 +15,7 @@
 #include "core/plan/framework_traits.h"
 #include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
+#include "core/spec/other_specs.h"
 #include "planner/space/batches.h"
 #include "planner/space/families.h"
 #include "planner/space/search_traits.h"
@@ -287,6 +288,7 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
   plan.packing = workload.packing;
   plan.quantization = workload.quantization;
   plan.liger = workload.liger;
+  plan.also = options_of(workload.also);
   plan.parameter_dtype = recipe.parameter_dtype;
   plan.mixed_precision = recipe.mixed_precision;
   plan.optimizer = recipe.optimizer;

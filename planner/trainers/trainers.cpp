@@ -66,6 +66,30 @@ std::optional<Error> offloaded_inputs(const Plan& plan, const Model&) {
                "Plan with --checkpoint-offload no."};
 }
 
+// TRL holds a reference model as its accelerate holds the trained one (models/utils.py, prepare_fsdp).
+std::optional<Error> other_models(const Plan& plan, const Model&) {
+  for (std::size_t i = 0; i < plan.also.size(); ++i) {
+    const OtherModel& other = plan.also[i];
+    OtherModel of_trl = other;
+    of_trl.wrap.reset();
+    const bool is_alike = wrap_of(other, plan.runtime.framework) == wrap_of(of_trl, plan.runtime.framework) &&
+                          other.offload == plan.cpu_offload;
+    if (is_alike) continue;
+    return Error{
+        fmt::format("/model/also/{}", i),
+        fmt::format("TRL holds {} by the same configuration as the trained model: {}, and on the host only if "
+                    "that is there, too.",
+                    other.file, traits_of(plan).has_flat_parameters ? "its blocks are units" : "all of it is one unit"),
+        "Plan with --also MODEL alone, or export it to fsdp2."};
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> titan_has_one_model(const Plan& plan, const Model&) {
+  if (plan.also.empty()) return std::nullopt;
+  return Error{"/model/also", "torchtitan's trainer has one model.", "Export it to fsdp2 or accelerate."};
+}
+
 std::optional<Error> other_framework(const Plan& plan, const Model&) {
   return refuse_other_frameworks(plan, "these configurations are for");
 }
@@ -96,6 +120,7 @@ std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
     std::vector<Limit> limits = {kLimitsOfAll[0]};
     if (!release.can_offload_inputs) limits.push_back(kOffloadedInputs);
     limits.insert(limits.begin(), limits_of_accelerate_fsdp1().begin(), limits_of_accelerate_fsdp1().end());
+    limits.push_back({other_models, nullptr});
     if (trainer != Trainer::Transformers) return limits;
     const std::span<const Limit> of_loop = limits_of_transformers_loop(release);
     limits.insert(limits.end(), of_loop.begin(), of_loop.end());
@@ -105,6 +130,7 @@ std::vector<Limit> limits_of(const TrainerRelease& release, const Plan& plan) {
   std::vector<Limit> limits = {{other_framework, nullptr, true}};
   const auto add = [&](std::span<const Limit> more) { limits.insert(limits.end(), more.begin(), more.end()); };
   if (!release.can_offload_inputs) limits.push_back(kOffloadedInputs);
+  limits.push_back({trainer == Trainer::Torchtitan ? titan_has_one_model : other_models, nullptr});
   if (trainer == Trainer::Torchtitan) {
     add(limits_of_torchtitan(release));
   } else {

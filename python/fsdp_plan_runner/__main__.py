@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-from fsdp_plan_runner.job_file import Refused, read_job, read_parts, set_allocator
+from fsdp_plan_runner.job_file import Refused, read_job, read_others, read_parts, set_allocator
 from fsdp_plan_runner.limits import problems_of
 from fsdp_plan_runner.plan import minor_of
 
@@ -55,7 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
                       arguments.weights, arguments.tokens, arguments.load, arguments.steps_before, arguments.save)
     try:
         asked = Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
-                    "MASTER_ADDR" in os.environ, trial, phases=job.get("phases", []), phases_file=job.get("phases_file", ""))
+                    "MASTER_ADDR" in os.environ, trial, phases=job.get("phases", []), phases_file=job.get("phases_file", ""),
+                    others=read_others(arguments.job, job))
         root = run_trial(asked) if trial else train(asked)
     except NotReadable as error:
         raise Refused(str(error)) from None

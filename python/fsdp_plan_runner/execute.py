@@ -79,6 +79,12 @@ def _versions(plan: Plan) -> list[str]:
             f"something else. Write: {sys.executable} -m pip install torch=={plan.runtime_version}"]
 
 
+def _others(plan: dict[str, Any]) -> list[str]:
+    if not plan["model"].get("also"):
+        return []
+    return ["plan/model/also: A real run trains one model. Leave it out, or write: fsdp-plan rehearse, which runs all on stub GPUs."]
+
+
 def _options(arguments: argparse.Namespace, plan: Plan) -> list[str]:
     found = []
     if not (math.isfinite(arguments.lr) and arguments.lr >= 0):
@@ -175,7 +181,7 @@ def main() -> int:
         rank = place.rank
         contents = read(arguments)
         model, plan = read_parts(arguments.plan, contents)
-        if problems := check(arguments, model, plan, place.world_size):
+        if problems := [*_others(contents["plan"]), *check(arguments, model, plan, place.world_size)]:
             raise Refused(*problems)
         set_allocator(plan.allocator_settings, plan.runtime_version)
         if arguments.check:

@@ -54,6 +54,22 @@ def read_parts(path: str, job: dict[str, Any]) -> tuple[ExpandedModel, Plan]:
     return parts[0], parts[1]
 
 
+def read_others(path: str, job: dict[str, Any]) -> list[tuple[Any, ExpandedModel, Plan]]:
+    """The models beside the trained one: the expanded ones of "also", held as the plan's "also" says."""
+    from fsdp_plan_runner.other_models import options_of, plan_of
+
+    texts = job["plan"]["model"].get("also", [])
+    models = job.get("also", [])
+    if len(texts) != len(models):
+        raise Refused(f"{path}: the plan has {len(texts)} other models, and the job has {len(models)}.")
+    others = []
+    for text, value in zip(texts, models, strict=True):
+        options = options_of(text, job["plan"].get("runtime", {}).get("name", "pytorch-fsdp2"))
+        model = ExpandedModel(value)
+        others.append((options, model, plan_of(options, model, job["plan"])))
+    return others
+
+
 def set_allocator(settings: str, version: str) -> None:
     """Call this before torch is imported, which reads the settings once. REQUIRES: torch is not imported yet."""
     if not settings:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import json
 import pathlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.checkpoint.state_dict import (
@@ -25,12 +25,16 @@ from torch.distributed.tensor import DTensor
 from fsdp_plan_runner.micro_batch import Batch, run_forward
 from fsdp_plan_runner.modules import PlannedModule
 
+if TYPE_CHECKING:
+    from fsdp_plan_runner.other_models import OtherModel
+
 
 class JobPhases:
     """Runs phases by name, in the order of a job, and remembers the peaks of each."""
 
-    def __init__(self, root: PlannedModule, optimizer: torch.optim.Optimizer, make_batch: Callable[[], Batch]) -> None:
-        self._root, self._optimizer, self._make_batch = root, optimizer, make_batch
+    def __init__(self, root: PlannedModule, optimizer: torch.optim.Optimizer, make_batch: Callable[[], Batch],
+                 others: Sequence[OtherModel] = ()) -> None:
+        self._root, self._optimizer, self._make_batch, self._others = root, optimizer, make_batch, others
         self._called = root.wrapper[0] if root.wrapper else root
         self._weights: dict[str, Any] = {}  # Those of rank 0, for loading.
         self._states: dict[str, Any] = {}
@@ -56,8 +60,10 @@ class JobPhases:
         with torch.no_grad():
             batch = self._make_batch()
             batch.load()
+            beside = [other.log_probabilities(batch) for other in self._others if other.is_before]
             result = run_forward(self._root, batch.values)
-        del result, batch
+            beside += [other.log_probabilities(batch) for other in self._others if not other.is_before]
+        del result, batch, beside
         self._root.context.training = True
         self._called.train()
 

@@ -9,6 +9,7 @@ The tensors of a batch are made one by one, each replacing the previous one; the
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from fsdp_plan_runner import optimizers
+from fsdp_plan_runner import optimizers, other_models
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.cuda_graphs import GraphedPass
 from fsdp_plan_runner.expanded_model import ExpandedModel
@@ -54,6 +55,7 @@ class Job:
     phases: list[str] = dataclasses.field(default_factory=list)  # Those after the last step (job_phases.py), and
     phases_file: str = ""  # the file for their peaks.
     tokens_per_step: int = 0  # Tokens of one rank and micro-batch. 0 if its samples have none.
+    others: list[tuple[other_models.Options, ExpandedModel, Plan]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -146,6 +148,16 @@ def in_float(results: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(result.float() if result.dtype in (torch.bfloat16, torch.float16) else result for result in results)
 
 
+def prepare_others(job: Job, mesh: DeviceMesh | None) -> list[other_models.OtherModel]:
+    """The models beside the trained one, which a trainer makes before it wraps that."""
+    made = []
+    for options, model, plan in job.others:
+        root = prepare(dataclasses.replace(job, model=other_models.held(model), plan=plan, others=[]), mesh)
+        made.append(other_models.OtherModel(root, options.is_before, other_models.tokens_of(model),
+                                            other_models.places_of(model, job.model), job.device))
+    return made
+
+
 def make_optimizer(root: torch.nn.Module, plan: Plan,
                    learning_rate: float = _LEARNING_RATE) -> torch.optim.Optimizer:
     parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
@@ -158,7 +170,7 @@ def make_optimizer(root: torch.nn.Module, plan: Plan,
 
 
 def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan,
-             accumulation: str = "mean") -> StepResult:
+             accumulation: str = "mean", others: Sequence[other_models.OtherModel] = ()) -> StepResult:
     """Runs one step.
 
     A mean of gradients is that of (loss / N).backward(): the loss's own gradient starts as 1 / N, without the tensor of a
@@ -174,14 +186,16 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
             root.set_requires_gradient_sync(syncs)
         batch.load()
         with synchronizing(root, syncs):
+            beside = [other.log_probabilities(batch) for other in others if other.is_before]
             result = run_forward(root, batch.values)
             loss = result[0] if isinstance(result, tuple) else result
             kept = result if plan.implementations.keep_logits else None
             del result
+            beside += [other.log_probabilities(batch) for other in others if not other.is_before]
             loss.backward(torch.full_like(loss, 1 / divisor) if divisor > 1 else None)
         if batch.has_values:
             total += loss.item()
-        del kept, loss
+        del kept, loss, beside
     norm = 0.0
     if plan.optimizer.clip_grad_norm is not None:
         norm = clip(root, plan.optimizer.clip_grad_norm, plan, batch.has_values)
@@ -221,7 +235,9 @@ def clip(root: PlannedModule, most: float, plan: Plan, has_values: bool) -> floa
 def train(job: Job) -> PlannedModule:
     """Runs the whole job. Exceptions of PyTorch pass through."""
     start_process_group(job)
-    root = prepare(job)
+    mesh = make_mesh(job.plan, job.device.type) if job.others and job.plan.runtime_name == "pytorch-fsdp2" else None
+    others = prepare_others(job, mesh)
+    root = prepare(job, mesh)
     optimizer = make_optimizer(root, job.plan)
     batch = Batch(job.model, root.context.activation, job.device)
     root.train()
@@ -231,11 +247,11 @@ def train(job: Job) -> PlannedModule:
         if job.plan.zero_stage:
             run_engine_step(root, batch, job.plan)
         else:
-            run_step(root, batch, optimizer, job.plan)
+            run_step(root, batch, optimizer, job.plan, others=others)
     if job.device.type == "cuda":
         torch.cuda.synchronize()
     if job.phases:
-        phases = JobPhases(root, optimizer, lambda: Batch(job.model, root.context.activation, job.device))
+        phases = JobPhases(root, optimizer, lambda: Batch(job.model, root.context.activation, job.device), others)
         phases.run(job.phases)
         phases.write(job.phases_file)
     return root

@@ -169,9 +169,9 @@ class CurveWalk {
     MemoryWalk<CurveSink> walk(prepared_.walk_input(), sink_);
     begin(curves, 0);
     walk.initialize();
-    walk.load_first_batch();
+    const int done = walk.load_first_batch();
     end(curves, RunPhase::Initialization, nullptr);
-    begin(curves, 1);
+    begin(curves, done);
     walk.step();
     end(curves, RunPhase::FirstStep, first_clock_ ? &*first_clock_ : &steady_clock_);
     std::optional<StepCurves> second;

@@ -9,6 +9,8 @@
 
 #include "simulator/curves/tensor_formulas.h"
 
+#include "simulator/curves/tensor_names.h"
+
 #include <fmt/format.h>
 
 #include <vector>
@@ -236,11 +238,15 @@ class FormulaFinder {
 }  // namespace
 
 std::string tensor_formula(const PreparedPlan& prepared, int id, std::int64_t bytes) {
+  if (const TensorOwner owner = owner_of(prepared, id); !owner.other.empty()) {
+    return owner.plan != nullptr ? tensor_formula(*owner.plan, id, bytes) : std::string();
+  }
   const MemoryIds& ids = prepared.ids;
   const Model& model = *prepared.index->model;
   const FormulaFinder finder(prepared, bytes);
   if (id < ids.units_base()) {
-    return finder.of_parameter(static_cast<ParameterTensor>(id / ids.num_parameters), id % ids.num_parameters);
+    const int number = id - ids.first;
+    return finder.of_parameter(static_cast<ParameterTensor>(number / ids.num_parameters), number % ids.num_parameters);
   }
   if (id < ids.singles_base()) {
     const int offset = id - ids.units_base();
@@ -266,12 +272,13 @@ std::string tensor_formula(const PreparedPlan& prepared, int id, std::int64_t by
 }
 
 TensorFormulas::Key TensorFormulas::key_of(int id, std::int64_t bytes) const {
+  if (!owner_of(prepared_, id).other.empty()) return {-3, id, 0, {}, bytes};
   const MemoryIds& ids = prepared_.ids;
   const Model& model = *prepared_.index->model;
   if (id < ids.units_base()) {
-    const std::size_t parameter = static_cast<std::size_t>(id % ids.num_parameters);
+    const std::size_t parameter = static_cast<std::size_t>((id - ids.first) % ids.num_parameters);
     const auto dtype = static_cast<int>(prepared_.layout.parameter_dtype[parameter]);
-    return {id / ids.num_parameters, prepared_.layout.unit_of_parameter[parameter], dtype,
+    return {(id - ids.first) / ids.num_parameters, prepared_.layout.unit_of_parameter[parameter], dtype,
             model.parameters[parameter].shape, bytes};
   }
   const CallTensor tensor = id < ids.sums_base ? CallTensor{.call = -1} : find_call(ids, id);

@@ -198,21 +198,37 @@ bool is_of_flat_parameter(const PreparedPlan& prepared, ParameterTensor what) {
 
 }  // namespace
 
+TensorOwner owner_of(const PreparedPlan& prepared, int id) {
+  if (prepared.others == nullptr || id >= prepared.others->num_ids) return {&prepared, {}};
+  for (const PreparedOther& other : prepared.others->models) {
+    if (id < other.held->ids.total) return {other.held, other.name};
+    if (id < other.forward->ids.total) return {other.forward, other.name};
+    if (id == other.forward->ids.total) return {nullptr, other.name};
+  }
+  return {&prepared, {}};
+}
+
 std::string op_name(const PreparedPlan& prepared, int id) {
+  const TensorOwner owner = owner_of(prepared, id);
+  if (!owner.other.empty()) return owner.plan != nullptr ? op_name(*owner.plan, id) : std::string();
   const CallTensor tensor = find_call(prepared.ids, id);
   return tensor.call < 0 ? std::string() : op_of(prepared, tensor, false);
 }
 
 std::string tensor_name(const PreparedPlan& prepared, int id) {
+  if (const TensorOwner owner = owner_of(prepared, id); !owner.other.empty()) {
+    return owner.other + ": " + (owner.plan != nullptr ? tensor_name(*owner.plan, id) : "log-probabilities");
+  }
   const MemoryIds& ids = prepared.ids;
   const Model& model = *prepared.index->model;
   if (id < ids.units_base()) {
-    const auto what = kParameterTensors[id / ids.num_parameters];
-    if (is_of_flat_parameter(prepared, static_cast<ParameterTensor>(id / ids.num_parameters))) {
-      const int unit = prepared.layout.unit_of_parameter[id % ids.num_parameters];
-      return name_of_unit(prepared, unit) + ": " + std::string(what);
+    const int kind = (id - ids.first) / ids.num_parameters;
+    const int parameter = (id - ids.first) % ids.num_parameters;
+    const auto what = kParameterTensors[kind];
+    if (is_of_flat_parameter(prepared, static_cast<ParameterTensor>(kind))) {
+      return name_of_unit(prepared, prepared.layout.unit_of_parameter[parameter]) + ": " + std::string(what);
     }
-    return without_numbers(model.parameters[id % ids.num_parameters].name) + ": " + std::string(what);
+    return without_numbers(model.parameters[parameter].name) + ": " + std::string(what);
   }
   if (id < ids.singles_base()) {
     const int offset = id - ids.units_base();

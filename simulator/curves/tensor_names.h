@@ -8,6 +8,14 @@
 
 namespace fsdp::simulator {
 
+/// Whose tensor `id` is: that of another model, with its plan and name, or of the trained one. `plan` is null for what
+/// another model leaves of its forward.
+struct TensorOwner {
+  const PreparedPlan* plan = nullptr;
+  std::string other;  ///< Empty for the trained model.
+};
+TensorOwner owner_of(const PreparedPlan& prepared, int id);
+
 /// The name of tensor `id`: "model.layers.3.mlp.gate_proj, linear" with the op that makes it, or "model.norm.weight,
 /// gradient". Digits of repeated blocks are replaced by "*", so that equal tensors of all layers share a name.
 std::string tensor_name(const PreparedPlan& prepared, int id);

@@ -362,6 +362,13 @@ std::vector<HostTensor> offloaded_by_zero(const Cluster& cluster, const Plan& pl
 
 }  // namespace
 
+HeldOnHost held_on_host(const Cluster& cluster, const Plan& plan, const Layout& layout) {
+  if (cluster.gpu.compute_capability == 0) return {};
+  const Held node = held_by_node(cluster, plan, layout);
+  const Held rank = HostModel(plan, layout).of_rank(layout.rank);
+  return {Bytes(node.shards), Bytes(rank.shards), Bytes(node.making)};
+}
+
 void add_host_term(HostMemory& host, DeviceTerm term) {
   if (term.bytes <= Bytes(0)) return;
   host.needed += term.bytes;

@@ -33,6 +33,15 @@ Bytes checkpointed_inputs(std::span<const Tape* const> tapes);
 /// Pinned memory of the layout's rank: its shards and their gradients, in blocks.
 Bytes pinned_memory(const Plan& plan, const Layout& layout);
 
+/// Host memory of a model that is not trained, on the node whose ranks hold most: its pinned shards, and all of it
+/// while it is made. `of_rank`: the shards of the layout's rank.
+struct HeldOnHost {
+  Bytes shards;
+  Bytes of_rank;
+  Bytes making;
+};
+HeldOnHost held_on_host(const Cluster& cluster, const Plan& plan, const Layout& layout);
+
 /// Bytes of the block that PyTorch's pinned memory allocator gives for a request: the next power of two.
 std::int64_t pinned_block(std::int64_t bytes);
 

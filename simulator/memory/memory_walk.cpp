@@ -41,18 +41,29 @@ class MemoryWalk<Sink>::Impl {
         calls_(in_, sink, units_),
         optimizer_(in_, sink),
         walk_(make_step_walk<Sink>({in_, sink, units_, calls_, optimizer_})),
-        next_steps_{in_.first_schedule, in_.second_schedule} {}
+        next_steps_{in_.first_schedule, in_.second_schedule} {
+    if (in_.others == nullptr) return;
+    for (const OtherWalk& other : *in_.others) others_.push_back({&other, std::make_unique<Impl>(other.held, sink_)});
+  }
 
-  void initialize() { walk_->initialize(); }
+  /// Other models are made and wrapped by the constructor of the trainer, before it wraps the trained one.
+  void initialize() {
+    for (Other& other : others_) other.walk->initialize();
+    walk_->initialize();
+  }
   void make_states() {
     walk_->make_states();
     next_steps_ = {};
   }
 
-  void load_first_batch() {
-    assert(in_.schedule->instructions.front().kind == InstructionKind::LoadInputs);
-    walk_->run(in_.schedule->instructions.front());
-    first_is_loaded_ = true;
+  int load_first_batch() {
+    const std::vector<Instruction>& steps = in_.schedule->instructions;
+    assert(steps.front().kind == InstructionKind::LoadInputs);
+    walk_->run(steps.front());
+    for (num_done_ = 1; steps[static_cast<std::size_t>(num_done_)].kind == InstructionKind::RunOther; ++num_done_) {
+      run_other(steps[static_cast<std::size_t>(num_done_)]);
+    }
+    return num_done_;
   }
 
   void step() {
@@ -73,6 +84,22 @@ class MemoryWalk<Sink>::Impl {
     walk_->use(calls);
     run(forward.instructions);
     calls.end_without_backward();
+    drop_results();
+    now_ = &calls_;
+    walk_->use(calls_);
+  }
+
+  /// The forward of another model, as one action: its results but the log-probabilities are gone after it. `shared`:
+  /// the calls of the trained model, which run on the same thread.
+  void run_beside(const WalkInput& other, const Schedule& forward, CallWalk<Sink>& shared) {
+    CallWalk<Sink> calls(other, sink_, units_);
+    calls.share_workspaces(shared);
+    now_ = &calls;
+    walk_->use(calls);
+    is_one_action_ = true;
+    run(forward.instructions);
+    calls.end_without_backward();
+    shared.share_workspaces(calls);
     now_ = &calls_;
     walk_->use(calls_);
   }
@@ -99,14 +126,15 @@ class MemoryWalk<Sink>::Impl {
     for (std::size_t begin = 0; begin < steps.size();) {
       const Action action = action_at(steps, begin);
       begin = action.end;
-      if (std::exchange(first_is_loaded_, false)) {
+      if (num_done_ > 0) {
+        --num_done_;
         enters_forward_ = true;
         continue;
       }
       if (in_.layout->loss.unit >= 0 && begins_loss(steps, action)) {
         begin = run_loss(steps, action);
       } else {
-        sink_.mark();
+        if (!is_one_action_) sink_.mark();
         run(steps, action);
       }
       if constexpr (requires { sink_.has_enough(); }) {
@@ -129,6 +157,7 @@ class MemoryWalk<Sink>::Impl {
 
   void run(const std::vector<Instruction>& steps, const Action& action) {
     const Instruction& main = steps[action.main];
+    if (main.kind == InstructionKind::RunOther) return run_other(main);
     const bool is_in_graph = main.phase == StepPhase::Forward || main.phase == StepPhase::Backward;
     if (graph_ != GraphPart::None && main.kind != InstructionKind::LoadInputs && is_in_graph) {
       enter_graph(std::exchange(graph_, GraphPart::None));
@@ -143,6 +172,22 @@ class MemoryWalk<Sink>::Impl {
     walk_->run(main);
     if (holds()) walk_->launch(kernels_of(main));
     for (std::size_t i = action.main + 1; i < action.end; ++i) walk_->free(steps[i]);
+    if (main.kind == InstructionKind::FinishReduce) drop_results();
+  }
+
+  void run_other(const Instruction& step) {
+    Other& other = others_[static_cast<std::size_t>(step.part)];
+    const OtherWalk& of = *other.of;
+    const Schedule& forward = std::exchange(other.has_run, true) ? *of.steady : *of.first;
+    other.walk->run_beside(of.forward, forward, *now_);
+    if (of.result_bytes == 0 || std::exchange(other.has_result, true)) return;
+    sink_.alloc(of.result, of.result_bytes, MemoryStream::Compute, MemoryCategory::Activation);
+  }
+
+  void drop_results() {
+    for (Other& other : others_) {
+      if (std::exchange(other.has_result, false)) sink_.free(other.of->result);
+    }
   }
 
   bool is_loss(const Instruction& step) const {
@@ -246,7 +291,15 @@ class MemoryWalk<Sink>::Impl {
   int steps_ = 0;
   GraphPart graph_ = GraphPart::None;  // That which the next instruction of a forward begins.
   bool is_in_graph_ = false;
-  bool first_is_loaded_ = false;
+  struct Other {
+    const OtherWalk* of = nullptr;
+    std::unique_ptr<Impl> walk;
+    bool has_run = false;
+    bool has_result = false;
+  };
+  std::vector<Other> others_;    // [Plan::also]
+  bool is_one_action_ = false;   // For another model: its instructions are part of one action.
+  int num_done_ = 0;             // Actions of the next step that are done already.
   bool enters_forward_ = false;  // True if the instruction before loaded inputs.
 };
 
@@ -263,8 +316,8 @@ void MemoryWalk<Sink>::make_states() {
   impl_->make_states();
 }
 template <class Sink>
-void MemoryWalk<Sink>::load_first_batch() {
-  impl_->load_first_batch();
+int MemoryWalk<Sink>::load_first_batch() {
+  return impl_->load_first_batch();
 }
 template <class Sink>
 void MemoryWalk<Sink>::step() {

@@ -22,6 +22,8 @@
 
 namespace fsdp::simulator {
 
+struct OtherWalk;
+
 /// The inputs of a walk. Refers to its parts.
 struct WalkInput {
   const ModelIndex* index = nullptr;
@@ -42,6 +44,19 @@ struct WalkInput {
   std::int64_t gpus_per_node = 1;
   const MuonStep* muon = nullptr;    ///< nullptr without Muon.
   const LayoutSums* sums = nullptr;  ///< Sums of an FSDP2 layout, for sinks that only count; otherwise nullptr.
+  const std::vector<OtherWalk>* others = nullptr;  ///< [Plan::also] nullptr if there are none.
+  int root = 0;               ///< For another model its number from 1 on: a root has streams of its own.
+  bool shares_batch = false;  ///< The inputs are those of the trained model, which holds them.
+};
+
+/// Another model, and its forward without gradients in each micro-batch.
+struct OtherWalk {
+  WalkInput held;                    ///< The model as it is made.
+  WalkInput forward;                 ///< Its tapes and ids, which follow those of `held`.
+  const Schedule* first = nullptr;   ///< Its first forward, and
+  const Schedule* steady = nullptr;  ///< every later one: a unit that the first leaves gathered is not gathered again.
+  int result = -1;                   ///< The number of its log-probabilities, which live until the backward is over.
+  std::int64_t result_bytes = 0;
 };
 
 /// Walks a run: initialization, then steps. Keeps the tensors that live between steps.
@@ -52,8 +67,9 @@ class MemoryWalk {
   ~MemoryWalk();
 
   void initialize();
-  /// The first batch arrives before the step that uses it: the next step begins after its first LoadInputs.
-  void load_first_batch();
+  /// The first batch arrives before the step that uses it, and another model may run on it: the next step begins with
+  /// the first forward of the trained model. Returns the number of actions that are done.
+  int load_first_batch();
   /// Allocates the optimizer's states before the first step, so that the next step equals all later ones.
   void make_states();
   /// Returns early if the sink has enough; the walk is then over.

@@ -48,6 +48,10 @@ class CallWalk {
   void on_released(std::function<void(int)> act) { on_released_ = std::move(act); }
 
   void load_inputs() {
+    if (in_.shares_batch) {
+      must_enter_root_ = !cast_of_value_.empty();
+      return;
+    }
     for (std::size_t i = 0; i < model_.inputs.size(); ++i) {
       const int index = static_cast<int>(i);
       const Value& value = model_.values[model_.inputs[i]];
@@ -92,6 +96,7 @@ class CallWalk {
     if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
     for (const int id : unused_) drop(id);
     unused_.clear();
+    if (in_.shares_batch) return;
     for (std::size_t i = 0; i < model_.inputs.size(); ++i) drop(in_.ids->input(static_cast<int>(i), 1 - turn_));
     has_inputs_ = false;
   }

@@ -162,7 +162,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     limit_gathers();
     if (is_sharded()) {
       sink_.alloc(id(UnitTensor::AllGather, step.unit), unit.full_elements * size(unit.param_dtype),
-                  MemoryStream::AllGatherCopyIn, MemoryCategory::UnshardedParam);
+                  stream_of_root(MemoryStream::AllGatherCopyIn, in_.root), MemoryCategory::UnshardedParam);
     }
     sink_.collective();
     if (is_sharded()) order_.collective(MemoryStream::AllGatherCopyIn, kShards);
@@ -316,12 +316,17 @@ class FlatUnitWalk final : public StepWalk<Sink> {
   void make_input(int u) {
     const ShardedUnit& unit = layout().units[u];
     const auto make = [&](UnitTensor what, Dtype dtype, MemoryCategory category) {
-      sink_.alloc(id(what, u), unit.shard_elements * size(dtype), MemoryStream::Cast, category);
+      sink_.alloc(id(what, u), unit.shard_elements * size(dtype), stream_of_casts(), category);
     };
     make(UnitTensor::Cast, unit.param_dtype, is_sharded() ? MemoryCategory::AllGather : MemoryCategory::UnshardedParam);
     if (!in_.plan->cpu_offload || !is_cast(unit)) return;
     make(UnitTensor::FlatShard, unit.original_dtype, MemoryCategory::AllGather);
     sink_.free(id(UnitTensor::FlatShard, u));
+  }
+
+  // Another model reduces nothing: its stream of reductions stands for that of its casts.
+  MemoryStream stream_of_casts() const {
+    return in_.root > 0 ? stream_of_root(MemoryStream::ReduceScatter, in_.root) : MemoryStream::Cast;
   }
 
   void touch(UnitTensor what, int unit, std::int64_t bytes) {

@@ -110,6 +110,7 @@ void StepWalk<Sink>::run(const Instruction& step) {
     case InstructionKind::ZeroGrad:
       return units_.zero_grad(step.part);
     case InstructionKind::Free:
+    case InstructionKind::RunOther:
     case InstructionKind::LimitGathers:
     case InstructionKind::FlattenGrads:
     case InstructionKind::SyncBuffers:

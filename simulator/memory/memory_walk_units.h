@@ -177,7 +177,7 @@ class UnitWalk {
  private:
   // For the root above a unit.
   MemoryStream stream(MemoryStream first, int u) const {
-    return root_of_unit_.empty() ? first : stream_of_root(first, root_of_unit_[static_cast<std::size_t>(u)]);
+    return stream_of_root(first, root_of_unit_.empty() ? in_.root : root_of_unit_[static_cast<std::size_t>(u)]);
   }
 
   void find_roots() {

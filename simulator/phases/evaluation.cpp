@@ -80,7 +80,9 @@ EvaluationForward::EvaluationForward(Model model, const PreparedPlan& training)
   settings.rules.activation = training.activation;
   std::vector<int> num_storages;
   for (int call = 0; call < static_cast<int>(model_.calls.size()); ++call) {
-    tapes_.push_back(&library_.tape(settings, call, CheckpointMode::None).tape);
+    const TimedTape& timed = library_.tape(settings, call, CheckpointMode::None);
+    tapes_.push_back(&timed.tape);
+    times_.push_back(&timed.times);
     num_storages.push_back(tapes_.back()->num_storages);
   }
   ids_ = number_tensors(model_, training.plan, training.layout, num_storages, training.ids.total);

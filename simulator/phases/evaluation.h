@@ -26,12 +26,15 @@ class EvaluationForward {
   const std::vector<int>& left_unsharded() const { return left_unsharded_; }
   /// One past the last number of a tensor.
   int end_of_ids() const { return ids_.total; }
+  /// [num_calls]
+  const std::vector<const CallTimes*>& times() const { return times_; }
 
  private:
   Model model_;
   ModelIndex index_;
   TapeLibrary library_;
-  std::vector<const Tape*> tapes_;  // [num_calls]
+  std::vector<const Tape*> tapes_;       // [num_calls]
+  std::vector<const CallTimes*> times_;  // [num_calls]
   MemoryIds ids_;
   Schedule schedule_;
   std::vector<int> left_unsharded_;

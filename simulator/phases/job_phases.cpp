@@ -44,6 +44,7 @@
 #include "core/plan/optimizer_table.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/memory/host_memory.h"
+#include "simulator/prepared/host_of_others.h"
 
 namespace fsdp::simulator {
 
@@ -388,6 +389,7 @@ Result<std::vector<JobPhaseNeed>> job_phases(const PreparedPlan& prepared, const
   device.walk(kEndlessMemory, peaks);
   std::optional<bool> survives;
   for (JobPhaseNeed& need : phases) {
+    add_others_to_host(prepared, need.phase == JobPhase::Loading, need.host);
     need.device = peaks[static_cast<std::size_t>(need.phase)];
     if (need.phase == JobPhase::Evaluation && evaluation == nullptr) need.how = no_evaluation;
     const bool is_step = need.phase == JobPhase::FirstStep || need.phase == JobPhase::SteadyStep;

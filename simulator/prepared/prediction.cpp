@@ -249,7 +249,8 @@ WalkInput PreparedPlan::walk_input() const {
           .use_cache = use_cache,
           .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability),
           .gpus_per_node = cluster->gpus_per_node,
-          .muon = muon};
+          .muon = muon,
+          .others = others != nullptr ? &others->walks : nullptr};
 }
 
 WalkInput PreparedPlan::short_walk_input() const {
@@ -300,7 +301,8 @@ TimelineInput PreparedPlan::timeline_input(const MeshCosts& mesh) const {
           .compute_shares = compute_shares(mesh, costs),
           .limits_gathers = layout.has_flat_units() && layout.mesh.dp_shard() > 1 && plan.fsdp1.limit_all_gathers,
           .reduces_apart = plan.separate_reduce_scatter_group,
-          .copies_kept = layout.has_flat_units() && plan.cpu_offload};
+          .copies_kept = layout.has_flat_units() && plan.cpu_offload,
+          .others = others != nullptr ? &others->times : nullptr};
 }
 
 TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
@@ -379,7 +381,8 @@ Errors take_tapes(PreparedPlan& prepared, const TapeSettings& settings, TapeLibr
 MemoryIds ids_of(const PreparedPlan& prepared) {
   std::vector<int> num_storages;
   for (const Tape* tape : prepared.tapes) num_storages.push_back(tape->num_storages);
-  return number_tensors(*prepared.index->model, prepared.plan, prepared.layout, num_storages);
+  const int first = prepared.others != nullptr ? prepared.others->num_ids : 0;
+  return number_tensors(*prepared.index->model, prepared.plan, prepared.layout, num_storages, first);
 }
 
 }  // namespace
@@ -393,8 +396,10 @@ void see_from(PreparedPlan& prepared, std::int64_t rank, TapeLibrary& library) {
 }
 
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Plan given, Layout layout,
-                             const MeshCosts& mesh, TapeLibrary& library, PreparedFor use) {
+                             const MeshCosts& mesh, TapeLibrary& library, PreparedFor use,
+                             const PreparedOthers* others) {
   PreparedPlan prepared;
+  prepared.others = others;
   prepared.index = &index;
   prepared.cluster = &cluster;
   prepared.plan = std::move(given);

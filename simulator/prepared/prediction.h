@@ -16,6 +16,7 @@
 #include "core/report/report.h"
 #include "simulator/allocator/caching_allocator.h"
 #include "simulator/memory/memory_walk.h"
+#include "simulator/prepared/prepared_others.h"
 #include "simulator/time/plan_times.h"
 #include "simulator/time/tape_library.h"
 #include "simulator/time/timeline.h"
@@ -52,7 +53,8 @@ struct PreparedPlan {
   std::vector<Seconds> on_host;           ///< [num instructions] TimelineInput::on_host. Empty if that is null.
   const MuonStep* muon = nullptr;         ///< For a plan that uses it.
   MemoryIds ids;
-  std::vector<std::string> unmeasured;  ///< Calls of a CPU whose time we assume.
+  std::vector<std::string> unmeasured;     ///< Calls of a CPU whose time we assume.
+  const PreparedOthers* others = nullptr;  ///< Models beside the trained one. nullptr if there are none.
 
   Schedule first_schedule;         ///< For the first step, and
   Schedule second_schedule;        ///< for the second one; Empty if it is like all others.
@@ -87,9 +89,10 @@ enum class PreparedFor {
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
                              TapeLibrary& library, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything);
 
-/// The same with a given layout. REQUIRES: it is that of the plan.
+/// The same with a given layout, and the other models of the plan. REQUIRES: both are those of the plan.
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Plan plan, Layout layout,
-                             const MeshCosts& mesh, TapeLibrary& library, PreparedFor use);
+                             const MeshCosts& mesh, TapeLibrary& library, PreparedFor use,
+                             const PreparedOthers* others = nullptr);
 
 /// The same plan, seen from another rank of the shard group.
 void see_from(PreparedPlan& prepared, std::int64_t rank, TapeLibrary& library);

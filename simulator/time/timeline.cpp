@@ -138,6 +138,8 @@ class Timeline : Streams {
         return fetch(step);
       case InstructionKind::WaitForParameters:
         return wait_for_fetch(step);
+      case InstructionKind::RunOther:
+        return run_other((*in_.others)[static_cast<std::size_t>(step.part)]);
       case InstructionKind::LeaveRoot:
       case InstructionKind::PrepareReduce:
       case InstructionKind::DropFetched:
@@ -145,6 +147,14 @@ class Timeline : Streams {
       case InstructionKind::ZeroGrad:
         return;
     }
+  }
+
+  // The forward of another model, with the waits for its own gathers.
+  void run_other(const OtherTime& other) {
+    on_compute(other.compute, in_.launch, other.name);
+    const Seconds waits = std::max(Seconds(0), other.step - other.compute);
+    result_.exposed += std::min(waits, other.exposed);
+    compute_ += waits;
   }
 
   // Each of several optimizers takes its share of the elements.

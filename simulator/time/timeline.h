@@ -3,6 +3,7 @@
 // Lays a schedule out in time over FSDP2's streams. timeline.cpp explains the waits.
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "core/model/model_index.h"
@@ -77,6 +78,14 @@ struct FetchTimes {
   int num_kernels = 0;  ///< Number of the copies.
 };
 
+/// The forward of another model by itself.
+struct OtherTime {
+  std::string name;
+  Seconds step{0};
+  Seconds compute{0};
+  Seconds exposed{0};
+};
+
 struct TimelineInput {
   const ModelIndex* index = nullptr;
   const Layout* layout = nullptr;
@@ -101,6 +110,7 @@ struct TimelineInput {
   bool limits_gathers = false;  ///< FSDP1's limit_all_gathers.
   bool reduces_apart = false;   ///< True if reduce-scatters have a communicator of their own.
   bool copies_kept = false;     ///< FSDP1 with CPU offload: also copies the shards of units that are still gathered.
+  const std::vector<OtherTime>* others = nullptr;  ///< [Plan::also] nullptr if there are none.
 };
 
 struct TimelineResult {

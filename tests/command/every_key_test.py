@@ -247,7 +247,7 @@ IN_CONTEXT: dict[str, Json] = {
 }
 OWN_VALUES: dict[str, list[Any]] = {
     "model/file": ["other.json"], "model/fingerprint": ["0" * 16], "model/recipe": ["tuned"],
-    "model/dimensions": [{"batch": 3}], "model/trainable": [["lm_head"]], "model/frozen": [["model.embed_tokens"]],
+    "model/dimensions": [{"batch": 3}], "model/also": [["gpt2,dtype=bf16"]], "model/trainable": [["lm_head"]], "model/frozen": [["model.embed_tokens"]],
     "units/0/modules": [["model.layers.0"]], "activation_checkpointing/selective_keep": [["attention"], []],
     "runtime/name": ["megatron"], "runtime/version": ["2.4.0", "abc"],
     "runtime/allocator_settings": ["expandable_segments:True"], "runtime/quirks/cublaslt_workspace_bytes": [1 << 25],

@@ -59,6 +59,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Lora, {"r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05"}},
     {PlanChoice::Quantize, {"nf4,double"}},
     {PlanChoice::Liger, {"rope,glu"}},
+    {PlanChoice::Also, {"qwen3_0_6b", "gpt2,wrap=blocks,offload=yes,dtype=bf16,turn=before"}},
     {PlanChoice::Precision, {"fp16-mixed"}},
     {PlanChoice::ReduceDtype, {"bfloat16"}},
     {PlanChoice::OptimizerName, {"sgd"}},

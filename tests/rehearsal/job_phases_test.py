@@ -48,6 +48,8 @@ SECOND = [
          allocated=2.5e-3),
     Case("fsdp1", "gpt2", 4, fsdp1(MIXED, CLIP), {"batch": 1, "seq": 256}, blocks=GPT2),
     Case("fsdp1_tied_orig_params", "qwen3_0_6b", 4, fsdp1(MIXED, use_orig_params=True), {"batch": 1, "seq": 256}, layers=2),
+    Case("also", "qwen3_0_6b", 4, MIXED, SMALL, layers=2, also=["qwen3_0_6b"]),
+    Case("also_before", "qwen3_0_6b", 4, BF16, SMALL, layers=2, also=["llama3_2_1b,wrap=blocks,turn=before"]),
     Case("fsdp1_shard_grad_op", "gpt2", 2, fsdp1(MIXED), {"batch": 1, "seq": 256}, units=rows(GPT2, False)),
 ]
 CASES = {"first": FIRST, "second": SECOND}

@@ -32,6 +32,7 @@ class Case:
     packing: dict[str, str] = field(default_factory=dict)  # The plan file's key; empty: rows are not packed.
     quantize: str = ""  # As --quantize reads it.
     liger: str = ""  # As --liger reads it.
+    also: list[str] = field(default_factory=list)  # As --also reads them; models of the library, cut like the trained one.
     inputs: dict[str, str] = field(default_factory=dict)  # Dtypes of inputs that are not the activations'.
     gpu: str = "H100 SXM"
     nodes: int = 1
@@ -80,6 +81,20 @@ def lora_key(text: str) -> dict[str, Any]:
     return {name: int(value) if name == "r" else float(value) for name, value in given.items()} | targets
 
 
+def other_file(text: str, folder: pathlib.Path) -> pathlib.Path:
+    """The file of a model beside the trained one."""
+    return folder / f"{text.split(',')[0]}.other.json"
+
+
+def write_others(case: Case, library: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    """Writes the specs of the models beside the trained one; returns the plan file's key."""
+    for text in case.also:
+        spec = shrink(json.loads((library / f"{text.split(',')[0]}.json").read_text(encoding="utf-8")), case.layers)
+        spec.pop("$schema", None)
+        other_file(text, folder).write_text(json.dumps(spec), encoding="utf-8")
+    return [",".join([str(other_file(text, folder)), *text.split(",")[1:]]) for text in case.also]
+
+
 def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes the case's spec and plan; returns their files."""
     spec = shrink(json.loads((library / f"{case.model}.json").read_text(encoding="utf-8")), case.layers)
@@ -94,7 +109,8 @@ def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple
                   "frozen": case.frozen, **({"lora": lora_key(case.lora)} if case.lora else {}),
                   **({"packing": case.packing} if case.packing else {}),
                   **({"quantization": case.quantize} if case.quantize else {}),
-                  **({"liger_kernels": case.liger} if case.liger else {})},
+                  **({"liger_kernels": case.liger} if case.liger else {}),
+                  **({"also": write_others(case, library, folder)} if case.also else {})},
         "mesh": {"replicate": case.replicate, "shard": case.shard},
         "units": case.unit_rows(),
         **case.plan,

@@ -3,7 +3,8 @@ parameters, memory.
 
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, inputs_on_host, torch (what
                                                       releases do otherwise), autocast, autocast_fsdp, autocast_more, lora, quantized,
-                                                      liger_kernels, liger_kernels_more, fsdp1, fsdp1_held, ddp, zero,
+                                                      liger_kernels, liger_kernels_more, also, also_more,
+                                                      also_rest, also_loss, fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
                                                       zero_offload_more, zero_nvme, zero_nvme_more, optimizers, zero_held, zero_held_more, packing and loss are all cases of one; held_CASE is a case of FSDP1 or
                                                       ZeRO with a CPU that is as far ahead as it can be
@@ -28,7 +29,8 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 from command import Refused, answer  # noqa: E402
-from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
+from plan_cases import CASES, DDP_CASES, Case, other_file, write_case  # noqa: E402
+from plan_cases_also import ALSO_CASES, ALSO_LOSS_CASES, ALSO_MORE_CASES, ALSO_REST_CASES  # noqa: E402
 from plan_cases_autocast import AUTOCAST_CASES, AUTOCAST_FSDP_CASES, AUTOCAST_MORE_CASES  # noqa: E402
 from plan_cases_flex import FLEX_CASES  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
@@ -90,6 +92,10 @@ def write_job(case: Case, predicted: dict[str, Any], spec_file: pathlib.Path, fo
     """What the runner is told to train: the plan of a prediction."""
     model = expand(case, spec_file)
     job = {"format_version": "1.0", "model": model, "plan": predicted["plan"], "dimensions": model["dimensions"], "steps": STEPS}
+    if case.also:
+        sizes = [word for name, value in case.dimensions.items() for word in ("--set", f"{name}={value}")]
+        words = ["--expanded", "--json", "--flavor", case.flavor, *(["--loss", case.loss] if case.loss else []), *sizes]
+        job["also"] = [answer(PROGRAM, "models", str(other_file(text, folder)), *words) for text in case.also]
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     return folder / "job.json"
 
@@ -149,7 +155,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
         self.compare_memory(case, measured["memory"], predicted["memory"])
         # Blocks of PyTorch's pinned memory. The lists of addresses by which units are copied are pinned too, and not predicted:
         # 352 KiB of 219 MB here.
-        if case.plan.get("cpu_offload") or case in HOST_CASES:
+        if case.plan.get("cpu_offload") or case in HOST_CASES or any("offload=yes" in text for text in case.also):
             lists = measured["memory"]["host_pinned_bytes"] - predicted["memory"]["host_pinned_bytes"]
             print(f"{case.name:24} pinned {measured['memory']['host_pinned_bytes']:15} {lists:+}", flush=True)
             self.assertTrue(0 <= lists <= 4 << 20, f"{lists} bytes are pinned and not predicted.")
@@ -243,7 +249,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
-GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_FSDP_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_FSDP_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "also": ALSO_CASES, "also_more": ALSO_MORE_CASES, "also_rest": ALSO_REST_CASES, "also_loss": ALSO_LOSS_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,
           "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,
