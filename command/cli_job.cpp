@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "planner/jobs/job.h"
@@ -14,6 +15,14 @@ namespace {
 
 bool takes_job(const CommandLine& line) {
   return line.command == Command::Plan || line.command == Command::Fit;
+}
+
+/// nullopt if the line has neither a configuration nor a command that is read.
+Result<std::optional<planner::Job>> job_of(const CommandLine& line) {
+  if (!takes_job(line)) return std::nullopt;
+  if (planner::is_job_line(line.script)) return planner::read_job_line(line.script);
+  if (line.arguments.size() != 1) return std::nullopt;
+  return planner::read_job(line.arguments.front());
 }
 
 /// Errors of a text that came from a file have its place.
@@ -32,12 +41,10 @@ bool is_given(const CommandLine& line, planner::PlanChoice choice) {
 }  // namespace
 
 Result<LineOfJob> with_job(const CommandLine& line) {
-  const bool reads_line = takes_job(line) && planner::is_job_line(line.script);
-  const bool reads_file = takes_job(line) && line.arguments.size() == 1 && planner::is_job_file(line.arguments.front());
-  if (!reads_line && !reads_file) return LineOfJob{line, {}};
-  FSDP_TRY(const planner::Job job,
-           reads_line ? planner::read_job_line(line.script) : planner::read_job(line.arguments.front()));
+  FSDP_TRY(const std::optional<planner::Job> read_here, job_of(line));
   LineOfJob result{line, {}};
+  if (!read_here) return result;
+  const planner::Job& job = *read_here;
   result.line.script.clear();
   result.line.arguments = {job.model};
   std::string meaning = fmt::format("{}: fsdp-plan {}", job.program, job.model);

@@ -28,7 +28,7 @@ int index_of(const Model& model, std::string_view module) {
 
 void reshard_all(Plan& plan, const planner::ReshardChoice& reshard, const Model& model) {
   for (Unit& unit : plan.units) {
-    if (!is_root(unit)) unit.reshard_after_forward = {reshard.kind, reshard.world_size};
+    if (!is_root(unit) || reshard.root) unit.reshard_after_forward = {reshard.kind, reshard.world_size};
   }
   if (reshard.keep_last == 0) return;
   for (const Stack& stack : model.stacks) {

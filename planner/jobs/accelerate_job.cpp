@@ -7,6 +7,7 @@
 // Not modeled: launches on SageMaker and TPUs, Megatron-LM, several machines with different numbers of GPUs.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <optional>
 #include <vector>
@@ -87,19 +88,6 @@ constexpr std::string_view kClasses = "fsdp_config.fsdp_transformer_layer_cls_to
 constexpr std::string_view kSmallest = "fsdp_config.fsdp_min_num_params";
 constexpr std::string_view kLoading = "fsdp_config.fsdp_cpu_ram_efficient_loading";
 
-void say_machines(JobKeys& keys, Job& job) {
-  const std::optional<std::int64_t> processes = keys.integer("num_processes");
-  const std::int64_t machines = keys.integer("num_machines").value_or(1);
-  if (!processes) return;
-  if (*processes % machines != 0) {
-    return keys.refuse("num_processes",
-                       fmt::format("{} processes on {} machines are not as many on each.", *processes, machines),
-                       "Write a multiple of num_machines.");
-  }
-  say(job, PlanChoice::Gpus, std::to_string(*processes / machines), keys.where("num_processes"));
-  say(job, PlanChoice::Nodes, std::to_string(machines), keys.where("num_machines"));
-}
-
 /// The units: those of the model's own classes, of named classes, or of a size.
 void say_units(JobKeys& keys, Job& job) {
   const std::string policy = keys.word(kPolicy).value_or("NO_WRAP");
@@ -147,6 +135,19 @@ void say_mesh(JobKeys& keys, Job& job) {
 
 std::span<const JobKey> accelerate_keys() {
   return kAccelerateKeys;
+}
+
+void say_machines(JobKeys& keys, Job& job) {
+  const std::optional<std::int64_t> processes = keys.integer("num_processes");
+  const std::int64_t machines = keys.integer("num_machines").value_or(1);
+  if (!processes) return;
+  if (*processes % machines != 0) {
+    return keys.refuse("num_processes",
+                       fmt::format("{} processes on {} machines are not as many on each.", *processes, machines),
+                       "Write a multiple of num_machines.");
+  }
+  say(job, PlanChoice::Gpus, std::to_string(*processes / machines), keys.where("num_processes"));
+  say(job, PlanChoice::Nodes, std::to_string(machines), keys.where("num_machines"));
 }
 
 AccelerateJob say_accelerate(JobKeys& keys, Job& job) {

@@ -5,6 +5,7 @@
 // A reader of this folder takes a file, or the line that starts a training script, and says what it makes the trainer
 // do as the texts of our options: "--lora r=16,alpha=32". Whoever plans reads these texts as if a user had typed them.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,7 +28,7 @@ struct JobWord {
 struct Job {
   std::string program;  ///< With its release: "TRL 1.16.0".
   std::string model;    ///< As the configuration names it: on the hub, or a folder.
-  /// The value of --for: the trainer that runs the plan.
+  /// The value of --for: the trainer that runs the plan. Empty if that trainer has none.
   std::string_view trainer;
   std::vector<JobWord> words;      ///< At most one for each choice.
   std::vector<std::string> notes;  ///< Sentences: what a program ignores, what overrides what, what was assumed.
@@ -35,19 +36,17 @@ struct Job {
   bool operator==(const Job&) const = default;
 };
 
-/// Whether the file at this path is YAML that names a model as TRL's configurations do, by `model_name_or_path`.
-bool is_job_file(const std::string& path);
-
-/// Whether a command starts a training that `read_job_line` reads: `trl sft`, or TRL's script under `accelerate
-/// launch`.
+/// Whether a command starts a training that `read_job_line` reads: `trl sft`, `axolotl train`, or TRL's script or
+/// axolotl's module under `accelerate launch`.
 bool is_job_line(std::span<const std::string> words);
 
-/// The job of `trl sft --config PATH`. Errors: those of the files; every unknown key, with the nearest one; everything
-/// that cannot be predicted, each with its place and what would work.
-Result<Job> read_job(const std::string& path);
+/// The job of a file of YAML that names a model as a program's configurations do: `trl sft --config PATH`, or `axolotl
+/// train PATH`. nullopt for every other file. Errors: those of the files; every unknown key, with the nearest one;
+/// everything that cannot be predicted, each with its place and what would work.
+Result<std::optional<Job>> read_job(const std::string& path);
 
-/// The job of a line that starts TRL's script for supervised fine-tuning: "accelerate launch --config_file fsdp.yaml
-/// sft.py --model_name_or_path Qwen/Qwen3-8B", or "trl sft ...". Errors: those of `read_job`; another script.
+/// The job of a line that starts a training: "accelerate launch --config_file fsdp.yaml sft.py --model_name_or_path
+/// Qwen/Qwen3-8B", or "axolotl train FILE". Errors: those of `read_job`; another script.
 Result<Job> read_job_line(std::span<const std::string> words);
 
 }  // namespace fsdp::planner

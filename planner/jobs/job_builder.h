@@ -20,6 +20,9 @@ inline void say(Job& job, PlanChoice choice, std::string text, std::string where
 /// predicted, with those that are.
 void say_optimizer(JobKeys& keys, std::string_view key, std::string_view unset, Job& job);
 
+/// The processes and machines of a launch configuration, if it counts them.
+void say_machines(JobKeys& keys, Job& job);
+
 /// accelerate's launch configuration: processes, machines and its `fsdp_config`.
 struct AccelerateJob {
   bool is_fsdp2 = false;

@@ -1,5 +1,8 @@
+// Which program a file or a line is for, and the files that a line names. A file is told by its content: base_model is
+// axolotl's key, model_name_or_path TRL's.
+//
 // Sources: trl 1.16.0, cli/commands/training.py, cli/accelerate_config.py and accelerate_configs/*.yaml; accelerate
-// 1.15.0, commands/launch.py (launch_command_parser).
+// 1.15.0, commands/launch.py (launch_command_parser); axolotl 0.19.0, cli/main.py (train) and cli/utils/train.py.
 
 #include <fmt/format.h>
 
@@ -13,6 +16,7 @@
 #include "core/base/nearest.h"
 #include "core/formats/yaml_document.h"
 #include "planner/jobs/argument_object.h"
+#include "planner/jobs/axolotl_job.h"
 #include "planner/jobs/job.h"
 #include "planner/jobs/job_builder.h"
 #include "planner/jobs/trl_job.h"
@@ -23,6 +27,7 @@ namespace {
 
 constexpr std::string_view kScript = "sft.py";
 constexpr std::string_view kModule = "trl.scripts.sft";
+constexpr std::string_view kAxolotlModule = "axolotl.cli.train";
 
 /// The launch configurations in TRL's package. What they share is `kOfAll`.
 struct ShippedLaunch {
@@ -103,6 +108,12 @@ void set_kind(JsonDocument& launch) {
   }
 }
 
+JsonDocument no_arguments() {
+  JsonDocument document;
+  document.root.type = JsonType::Object;
+  return document;
+}
+
 /// Takes a member out of an object: its text, and the place.
 std::optional<std::pair<std::string, std::string>> taken(JsonDocument& document, std::string_view key) {
   auto& members = document.root.members;
@@ -142,46 +153,85 @@ std::optional<AccelerateLine> accelerate_line(std::span<const std::string> words
   if (words.size() > 2 && words[0] == "accelerate" && words[1] == "launch") options = 2;
   if (words.size() > 3 && words[1] == "-m" && words[2] == "accelerate.commands.launch") options = 3;
   for (std::size_t w = options; options > 0 && w < words.size(); ++w) {
-    const bool is_script = std::filesystem::path(words[w]).filename() == kScript || words[w] == kModule;
-    if (is_script) return AccelerateLine{options, w};
+    const bool is_file = std::filesystem::path(words[w]).filename() == kScript;
+    if (is_file || words[w] == kModule || words[w] == kAxolotlModule) return AccelerateLine{options, w};
   }
   return std::nullopt;
 }
 
+bool starts_with(std::span<const std::string> words, std::string_view first, std::string_view second) {
+  return words.size() > 1 && words[0] == first && words[1] == second;
+}
 bool is_trl_line(std::span<const std::string> words) {
-  return words.size() > 1 && words[0] == "trl" && words[1] == "sft";
+  return starts_with(words, "trl", "sft");
+}
+bool is_axolotl_line(std::span<const std::string> words) {
+  return starts_with(words, "axolotl", "train");
+}
+
+/// The key of axolotl that an option sets; none for --launcher, which only says what starts the processes.
+std::string key_of_axolotl(const std::string& name) {
+  return name == "launcher" ? "" : name;
+}
+
+/// Some of the words of a line.
+struct WordRange {
+  std::size_t from = 0;
+  std::size_t to = 0;
+};
+
+/// `own`: axolotl's arguments, the file first. `launcher`: those of `accelerate launch`.
+Result<Job> axolotl_line_job(std::span<const std::string> words, WordRange own, WordRange launcher) {
+  const ArgumentLine line(words);
+  if (own.from == own.to || words[own.from].starts_with("--")) {
+    return failure(line.where(words.size() - 1), "The line names no configuration.", "Write axolotl train FILE.");
+  }
+  AxolotlLaunch launch;
+  FSDP_TRY(launch.file, read_yaml_file(words[own.from]));
+  FSDP_TRY(launch.line, line.object(own.from + 1, own.to, key_of_axolotl));
+  FSDP_TRY(launch.launch_line, line.object(launcher.from, launcher.to, key_of_launch));
+  set_kind(launch.launch_line);
+  return axolotl_job(std::move(launch));
+}
+
+/// `axolotl train FILE [options] [-- arguments of accelerate launch]`
+Result<Job> read_axolotl_line(std::span<const std::string> words) {
+  const auto rule = std::find(words.begin(), words.end(), "--");
+  const auto end = static_cast<std::size_t>(rule - words.begin());
+  return axolotl_line_job(words, {2, end}, {std::min(end + 1, words.size()), words.size()});
 }
 
 Error not_read(std::span<const std::string> words) {
   return {"--", fmt::format("\"{}\" starts no training that is read without running it.", words.front()),
-          "Read are accelerate launch with TRL's sft.py, and trl sft. fsdp-plan plan -- COMMAND captures any script."};
+          "Read are trl sft, axolotl train, and accelerate launch with TRL's sft.py or -m axolotl.cli.train. fsdp-plan "
+          "plan -- COMMAND captures any script."};
 }
 
 }  // namespace
 
 bool is_job_line(std::span<const std::string> words) {
-  return is_trl_line(words) || accelerate_line(words).has_value();
+  return is_trl_line(words) || is_axolotl_line(words) || accelerate_line(words).has_value();
 }
 
-bool is_job_file(const std::string& path) {
-  if (!path.ends_with(".yaml") && !path.ends_with(".yml")) return false;
-  const Result<JsonDocument> document = read_yaml_file(path);
-  return document && document->root.find("model_name_or_path") != nullptr;
-}
-
-Result<Job> read_job(const std::string& path) {
-  TrlLaunch launch;
-  FSDP_TRY(launch.file, read_yaml_file(path));
-  if (launch.file->root.type != JsonType::Object || launch.file->root.find("model_name_or_path") == nullptr) {
-    return failure(path, "It is no configuration of TRL: it has no model_name_or_path.",
-                   "Read are files for trl sft --config, and models.");
+Result<std::optional<Job>> read_job(const std::string& path) {
+  if (!path.ends_with(".yaml") && !path.ends_with(".yml")) return std::nullopt;
+  Result<JsonDocument> file = read_yaml_file(path);
+  if (!file) return std::nullopt;
+  if (file->root.find("base_model") != nullptr) {
+    return axolotl_job({.line = no_arguments(), .file = std::move(*file), .launch_line = no_arguments()});
   }
-  launch.line.root.type = JsonType::Object;
-  launch.launch_line.root.type = JsonType::Object;
-  return with_files(std::move(launch));
+  if (file->root.find("model_name_or_path") == nullptr) return std::nullopt;
+  for (const std::string_view key : {"stage", "finetuning_type"}) {
+    if (file->root.find(key) == nullptr) continue;
+    return failure(path, fmt::format("It has {}, as configurations of LLaMA-Factory do, which are not read.", key),
+                   "Read are those of TRL and axolotl. A rehearsal runs it: fsdp-plan rehearse -- COMMAND.");
+  }
+  return with_files(
+      {.line = no_arguments(), .file = std::move(*file), .launch_line = no_arguments(), .launcher = std::nullopt});
 }
 
 Result<Job> read_job_line(std::span<const std::string> words) {
+  if (is_axolotl_line(words)) return read_axolotl_line(words);
   const ArgumentLine line(words);
   TrlLaunch launch;
   if (is_trl_line(words)) {
@@ -192,7 +242,11 @@ Result<Job> read_job_line(std::span<const std::string> words) {
   }
   const std::optional<AccelerateLine> found = accelerate_line(words);
   if (!found) return tl::unexpected(Errors{not_read(words)});
-  const std::size_t end_of_options = found->script - (words[found->script] == kModule ? 1 : 0);
+  const bool is_module = words[found->script] == kModule || words[found->script] == kAxolotlModule;
+  const std::size_t end_of_options = found->script - (is_module ? 1 : 0);
+  if (words[found->script] == kAxolotlModule) {
+    return axolotl_line_job(words, {found->script + 1, words.size()}, {found->options, end_of_options});
+  }
   FSDP_TRY(launch.launch_line, line.object(found->options, end_of_options, key_of_launch));
   FSDP_TRY(launch.line, line.object(found->script + 1, words.size(), same_key));
   set_kind(launch.launch_line);

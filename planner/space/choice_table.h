@@ -246,7 +246,7 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::Shard, &PlanChoices::shard, "--shard", "N", "", "GPUs over which one copy of the model is sharded"},
     {PlanChoice::Replicate, &PlanChoices::replicate, "--replicate", "N", "", "Copies of the model"},
     {PlanChoice::Reshard, &PlanChoices::reshard, "--reshard", "WHAT", "true|false",
-     "reshard_after_forward: true, false, a smaller world size, keep-last:4"},
+     "reshard_after_forward: true, false, all (the root's, too), a smaller world size, keep-last:4"},
     {PlanChoice::Wrap, &PlanChoices::wrap, "--wrap", "WHAT", "blocks|sublayers|projections|root",
      "Units: blocks, 4 (blocks in one), sublayers (attention, MLP), projections, root, names with commas "
      "(model.layers.*), or as PyTorch's auto-wrap policies: size:100M (elements), class:NAME,NAME"},

@@ -177,6 +177,7 @@ std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, con
       if (!can_reshard_to(mesh, fixed.world_size)) return {};
       return {Reshard{Kind::Smaller, fixed.world_size, {0}}};
     }
+    if (fixed.root) return {Reshard{.root = ReshardAfterForward{Kind::Always, 0}}};
     const auto kept = static_cast<std::int32_t>(std::min<std::int64_t>(fixed.keep_last, longest));
     return {Reshard{Kind::Always, 0, {kept}}};
   }

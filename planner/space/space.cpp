@@ -147,6 +147,7 @@ Result<Wrap> parse_wrap(std::string_view text) {
 Result<ReshardChoice> parse_reshard(std::string_view text) {
   if (text == "true" || text == "True") return ReshardChoice{Kind::Always, 0, 0};
   if (text == "false" || text == "False") return ReshardChoice{Kind::Never, 0, 0};
+  if (text == "all") return ReshardChoice{.kind = Kind::Always, .root = true};
   constexpr std::string_view kKeepLast = "keep-last:";
   const bool keeps = text.starts_with(kKeepLast);
   const auto count = parse_count(keeps ? text.substr(kKeepLast.size()) : text);
@@ -154,7 +155,7 @@ Result<ReshardChoice> parse_reshard(std::string_view text) {
   if (count == 1) return failure("--reshard", "1 means false in FSDP2.", "Write false.");
   if (count && *count > 1) return ReshardChoice{Kind::Smaller, *count, 0};
   return failure("--reshard", fmt::format("\"{}\" is not a way to reshard.", text),
-                 "Write true, false, a world size such as 8, or keep-last:4.");
+                 "Write true, false, all, a world size such as 8, or keep-last:4.");
 }
 
 Result<CheckpointChoice> parse_checkpoint(std::string_view text) {
@@ -204,6 +205,7 @@ std::string to_text(const Wrap& wrap) {
 std::string to_text(const ReshardChoice& reshard) {
   if (reshard.kind == Kind::Never) return "false";
   if (reshard.kind == Kind::Smaller) return std::to_string(reshard.world_size);
+  if (reshard.root) return "all";
   return reshard.keep_last > 0 ? fmt::format("keep-last:{}", reshard.keep_last) : "true";
 }
 
@@ -263,8 +265,9 @@ Result<Space> said_by_runtime(Space space) {
     space.block_parts.clear();
   }
   if (!traits.mixes_reshards) {
-    refuse(space.reshard && (space.reshard->kind == ReshardAfterForward::Kind::Smaller || space.reshard->keep_last > 0),
-           "--reshard", fmt::format("{} has one strategy for all units.", title), "Write true or false.");
+    const bool mixes = space.reshard && (space.reshard->kind == ReshardAfterForward::Kind::Smaller ||
+                                         space.reshard->keep_last > 0 || space.reshard->root);
+    refuse(mixes, "--reshard", fmt::format("{} has one strategy for all units.", title), "Write true or false.");
   }
   if (!traits.counts_prefetches) {
     refuse(space.forward_prefetch.value_or(0) != 0 || space.backward_prefetch.value_or(1) != 1, "--prefetch",

@@ -75,11 +75,12 @@ inline bool names_units(const Wrap& wrap) {
   return is_policy(wrap) || !wrap.patterns.empty();
 }
 
-/// As text: "true", "false", "8" (an integer: the smaller world size) or "keep-last:4".
+/// As text: "true", "false", "all", "8" (an integer: the smaller world size) or "keep-last:4".
 struct ReshardChoice {
   ReshardAfterForward::Kind kind = ReshardAfterForward::Kind::Always;  ///< For the units that are resharded.
   std::int64_t world_size = 0;                                         ///< For Kind::Smaller.
   std::int64_t keep_last = 0;  ///< Last units of each stack that stay unsharded, with Kind::Always.
+  bool root = false;           ///< With Kind::Always: the root is resharded, too, as fully_shard does if told so.
 
   bool operator==(const ReshardChoice&) const = default;
 };

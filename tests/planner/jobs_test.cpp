@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,35 @@ class Jobs : public testing::Test {
   }
 
   static std::string first_error(const Result<Job>& job) { return job ? "" : to_string(job.error().front()); }
+
+  static std::string all_errors(const Result<Job>& job) {
+    std::string all;
+    if (job) return all;
+    for (const Error& error : job.error()) all += to_string(error) + "\n";
+    return all;
+  }
+
+  static std::string all_notes(const Job& job) {
+    std::string all;
+    for (const std::string& note : job.notes) all += note + "\n";
+    return all;
+  }
+
+  /// The job of a file that is one.
+  static Result<Job> read(const std::string& path) {
+    const Result<std::optional<Job>> job = read_job(path);
+    if (!job) return tl::unexpected(job.error());
+    EXPECT_TRUE(*job) << path;
+    return *job ? Result<Job>(**job) : Result<Job>(Job{});
+  }
+
+  /// A configuration of axolotl under FSDP2, with more keys.
+  static std::string axolotl(const std::string& name, const std::string& more) {
+    return file(name + ".yaml",
+                "base_model: Qwen/Qwen3-8B\nfsdp_version: 2\nfsdp_config:\n"
+                "  transformer_layer_cls_to_wrap: Qwen3DecoderLayer\n" +
+                    more);
+  }
 };
 
 TEST_F(Jobs, ALaunchLineSaysThePlanOfTheTrainer) {
@@ -67,7 +97,7 @@ TEST_F(Jobs, ALaunchLineSaysThePlanOfTheTrainer) {
 }
 
 TEST_F(Jobs, DefaultsAreThoseOfTrl) {
-  const Result<Job> job = read_job(file("sft.yaml", "model_name_or_path: Qwen/Qwen3-8B\naccelerate_config: fsdp2\n"));
+  const Result<Job> job = read(file("sft.yaml", "model_name_or_path: Qwen/Qwen3-8B\naccelerate_config: fsdp2\n"));
   ASSERT_TRUE(job) << first_error(job);
   EXPECT_EQ(said(*job, PlanChoice::Gpus), "8");
   EXPECT_EQ(said(*job, PlanChoice::Batch), "8");
@@ -92,10 +122,9 @@ TEST_F(Jobs, EveryProblemIsReportedAtItsPlace) {
   const std::string path = file("sft.yaml",
                                 "model_name_or_path: a/b\nmax_lenght: 512\nuse_peft: true\ntorch_compile: true\n"
                                 "optim: galore_adamw\nlora_r: many\n");
-  const Result<Job> job = read_job(path);
+  const Result<Job> job = read(path);
   ASSERT_FALSE(job);
-  std::string all;
-  for (const Error& error : job.error()) all += to_string(error) + "\n";
+  const std::string all = all_errors(job);
   EXPECT_NE(all.find(path + ":2:1: /max_lenght: Unknown key \"max_lenght\". Did you mean \"max_length\"?"),
             std::string::npos)
       << all;
@@ -107,10 +136,128 @@ TEST_F(Jobs, EveryProblemIsReportedAtItsPlace) {
   EXPECT_NE(all.find("The frozen base is loaded in float32"), std::string::npos) << all;
 }
 
-TEST_F(Jobs, OtherScriptsAreNotRead) {
+TEST_F(Jobs, OtherScriptsAndFilesAreNotRead) {
   EXPECT_FALSE(is_job_line(std::vector<std::string>{"accelerate", "launch", "train.py", "--max_length", "2"}));
   EXPECT_FALSE(is_job_line(std::vector<std::string>{"python", "sft.py"}));
-  EXPECT_NE(first_error(read_job(file("other.yaml", "base_model: a/b\n"))).find("It is no configuration of TRL"),
+  const Result<std::optional<Job>> other = read_job(file("other.yaml", "compute_environment: LOCAL_MACHINE\n"));
+  ASSERT_TRUE(other);
+  EXPECT_FALSE(*other);
+  const Result<std::optional<Job>> factory = read_job(file("lf.yaml", "model_name_or_path: a/b\nstage: sft\n"));
+  ASSERT_FALSE(factory);
+  EXPECT_NE(factory.error().front().what.find("LLaMA-Factory"), std::string::npos);
+}
+
+TEST_F(Jobs, AFileOfAxolotlSaysItsPlan) {
+  const Result<Job> job = read(axolotl("packed",
+                                       "  reshard_after_forward: true\n  cpu_ram_efficient_loading: true\n"
+                                       "sequence_len: 4096\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\n"
+                                       "sample_packing: true\nflash_attention: true\nbf16: true\n"
+                                       "gradient_checkpointing: true\noptimizer: adamw_torch_fused\n"
+                                       "datasets: [{path: a, type: alpaca}]\n"));
+  ASSERT_TRUE(job) << all_errors(job);
+  EXPECT_EQ(job->program, "axolotl 0.19.0");
+  EXPECT_EQ(job->model, "Qwen/Qwen3-8B");
+  EXPECT_EQ(job->trainer, "");
+  EXPECT_EQ(said(*job, PlanChoice::Runtime), "fsdp2");
+  EXPECT_EQ(said(*job, PlanChoice::Reshard), "all") << "the root is told to reshard, too";
+  EXPECT_EQ(said(*job, PlanChoice::Replicate), "1");
+  EXPECT_EQ(said(*job, PlanChoice::Wrap), "class:Qwen3DecoderLayer");
+  EXPECT_EQ(said(*job, PlanChoice::Initialization), "meta");
+  EXPECT_EQ(said(*job, PlanChoice::Precision), "bf16") << "axolotl converts nothing to float32";
+  EXPECT_EQ(said(*job, PlanChoice::Packing), "8192") << "2 x 4096 tokens in one row";
+  EXPECT_EQ(said(*job, PlanChoice::PackedAttentionName), "flash_attn");
+  EXPECT_EQ(said(*job, PlanChoice::Accumulate), "4");
+  EXPECT_EQ(said(*job, PlanChoice::GradientSync), "last");
+  EXPECT_EQ(said(*job, PlanChoice::Checkpoint), "full");
+  EXPECT_EQ(said(*job, PlanChoice::Clip), "1");
+  EXPECT_EQ(said(*job, PlanChoice::LossName), "pytorch");
+}
+
+TEST_F(Jobs, RowsOfAxolotlArePaddedToWholeBlocks) {
+  // 8096 is 126.5 blocks of 64 tokens, and 127 blocks are 8128.
+  const std::string length = "sequence_len: 8096\nmicro_batch_size: 2\n";
+  const std::string packs = length + "sample_packing: true\nattn_implementation: flash_attention_2\n";
+  const auto tokens = [&](const std::string& name, const std::string& more, PlanChoice choice) {
+    const Result<Job> job = read(axolotl(name, more));
+    EXPECT_TRUE(job) << all_errors(job);
+    return job ? said(*job, choice) : "";
+  };
+  EXPECT_EQ(tokens("packs", packs, PlanChoice::Packing), "16256") << "2 x 8128 hold 2 x 8096";
+  EXPECT_EQ(tokens("short", packs + "pad_to_sequence_len: false\n", PlanChoice::Packing), "16192");
+  EXPECT_EQ(tokens("rows", length, PlanChoice::Sequence), "8128");
+  EXPECT_EQ(tokens("rows", length, PlanChoice::PaddingMask), "yes");
+  EXPECT_EQ(tokens("longest", length + "pad_to_sequence_len: false\n", PlanChoice::Sequence), "8096");
+  EXPECT_EQ(tokens("usual", "", PlanChoice::Sequence), "512");
+}
+
+TEST_F(Jobs, KeysOfFsdpMayHaveAPrefix) {
+  const Result<Job> job =
+      read(file("prefix.yaml",
+                "base_model: a/b\nfsdp_config:\n  version: 2\n  fsdp_reshard_after_forward: false\n"
+                "  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n  fsdp_limit_all_gathers: true\n"));
+  ASSERT_TRUE(job) << all_errors(job);
+  EXPECT_EQ(said(*job, PlanChoice::Reshard), "false");
+  EXPECT_EQ(said(*job, PlanChoice::Wrap), "class:LlamaDecoderLayer");
+  EXPECT_NE(all_notes(*job).find("limit_all_gathers is ignored"), std::string::npos) << all_notes(*job);
+}
+
+TEST_F(Jobs, PluginsOfAxolotlSayKernelsAndLoss) {
+  const std::string keys = "liger_rope: true\nliger_swiglu: true\nliger_fused_linear_cross_entropy: true\n";
+  const Result<Job> with = read(axolotl("liger", "plugins: [axolotl.integrations.liger.LigerPlugin]\n" + keys));
+  ASSERT_TRUE(with) << all_errors(with);
+  EXPECT_EQ(said(*with, PlanChoice::Liger), "rope,glu");
+  EXPECT_EQ(said(*with, PlanChoice::LossName), "liger");
+  const Result<Job> without = read(axolotl("liger", keys));
+  ASSERT_TRUE(without) << all_errors(without);
+  EXPECT_EQ(said(*without, PlanChoice::Liger), "");
+  EXPECT_NE(all_notes(*without).find("Keys of Liger are ignored"), std::string::npos);
+  const Result<Job> cut = read(
+      axolotl("cut", "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"));
+  ASSERT_TRUE(cut) << all_errors(cut);
+  EXPECT_EQ(said(*cut, PlanChoice::LossName), "cut_cross_entropy") << "the plugin switches itself on";
+}
+
+TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
+  const auto errors = [&](const std::string& name, const std::string& text) { return all_errors(read(file(name, text))); };
+  const auto errors_of = [&](const std::string& more) { return all_errors(read(axolotl("refused", more))); };
+  EXPECT_NE(errors("none.yaml", "base_model: a/b\n").find("Without FSDP axolotl trains"), std::string::npos);
+  EXPECT_NE(errors("one.yaml", "base_model: a/b\nfsdp: [full_shard, auto_wrap]\nfsdp_config:\n  fsdp_offload_params: "
+                               "false\n")
+                .find("/fsdp_config: Runs of axolotl are predicted under FSDP2 alone"),
+            std::string::npos);
+  const std::string zero = errors("zero.yaml", "base_model: a/b\ndeepspeed: zero3.json\n");
+  EXPECT_NE(zero.find("It asks for DeepSpeed"), std::string::npos) << zero;
+  EXPECT_EQ(zero.find("Without FSDP"), std::string::npos) << "one reason is enough: " << zero;
+  EXPECT_NE(errors_of("adapter: lora\nlora_r: 8\n").find("Adapters are not predicted"), std::string::npos);
+  EXPECT_NE(errors_of("rl: dpo\n").find("It asks for reinforcement learning"), std::string::npos);
+  EXPECT_NE(errors_of("  activation_checkpointing: true\n").find("one inside the other"), std::string::npos);
+  EXPECT_NE(errors_of("  offload_params: true\n").find("It asks for offloaded parameters"), std::string::npos);
+  EXPECT_NE(errors_of("sample_packing: true\n").find("packed documents attend to each other"), std::string::npos);
+  EXPECT_NE(errors_of("flash_attention: true\n").find("for rows that end in padding"), std::string::npos);
+  EXPECT_NE(errors_of("plugins: [my.Plugin]\n").find("The plugin \"my.Plugin\" is not predicted"), std::string::npos);
+  EXPECT_NE(errors_of("optimizer: adamw_bnb_8bit\n").find("axolotl refuses adamw_bnb_8bit"), std::string::npos);
+  EXPECT_NE(errors_of("micro_batch_sise: 2\n").find("Did you mean \"micro_batch_size\"?"), std::string::npos);
+}
+
+TEST_F(Jobs, LinesOfAxolotlCountBeforeTheFile) {
+  const std::string path = axolotl("line", "micro_batch_size: 1\n");
+  const std::vector<std::string> words = {"axolotl", "train", path, "--micro-batch-size", "4", "--launcher",
+                                          "accelerate", "--", "--num_processes", "16", "--num_machines=2"};
+  ASSERT_TRUE(is_job_line(words));
+  const Result<Job> job = read_job_line(words);
+  ASSERT_TRUE(job) << all_errors(job);
+  EXPECT_EQ(said(*job, PlanChoice::Batch), "4");
+  EXPECT_EQ(said(*job, PlanChoice::Gpus), "8");
+  EXPECT_EQ(said(*job, PlanChoice::Nodes), "2");
+  const Result<Job> module = read_job_line(std::vector<std::string>{
+      "accelerate", "launch", "--num_processes", "4", "-m", "axolotl.cli.train", path, "--sequence_len=1024"});
+  ASSERT_TRUE(module) << all_errors(module);
+  EXPECT_EQ(said(*module, PlanChoice::Gpus), "4");
+  EXPECT_EQ(said(*module, PlanChoice::Sequence), "1024");
+  const Result<Job> alone = read_job_line(std::vector<std::string>{"axolotl", "train", path});
+  ASSERT_TRUE(alone) << all_errors(alone);
+  EXPECT_EQ(said(*alone, PlanChoice::Batch), "1");
+  EXPECT_NE(first_error(read_job_line(std::vector<std::string>{"axolotl", "train"})).find("names no configuration"),
             std::string::npos);
 }
 

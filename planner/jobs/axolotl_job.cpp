@@ -1,0 +1,355 @@
+// What axolotl makes of its configuration, under FSDP2.
+//
+// It loads the weights in bfloat16 and shards them with a function of its own (fsdp2_prepare_model), which converts
+// nothing to float32: parameters, gradients and the optimizer's states are in bfloat16. The root is resharded like the
+// units of the policy, and gathered again in backward.
+//
+// A row of `sample_packing` has micro_batch_size * sequence_len tokens of documents. Other rows are padded, and come
+// with a mask. Both lengths are rounded up to a multiple: of sequence_len in blocks of 64 with `pad_to_sequence_len`.
+// Reentrant checkpoints, the default, allocate as the others do if all parameters are trained: a rehearsal was equal.
+//
+// Sources: axolotl 0.19.0, utils/config/__init__.py (normalize_config, resolve_dtype), utils/schemas/config.py and
+// validation.py, loaders/model.py, monkeypatch/accelerate/fsdp2.py, core/builders/base.py and causal.py,
+// core/trainers/base.py (_create_multipack_sampler), utils/collators/batching.py, integrations/liger/plugin.py;
+// accelerate 1.13.0, utils/fsdp_utils.py (fsdp2_prepare_auto_wrap_policy); transformers 5.16.1, training_args.py.
+//
+// Not modeled: runs without FSDP, in which embeddings, head and norms stay in float32 beside weights in bfloat16; FSDP1;
+// adapters; rows without padding of flash-attn.
+
+#include "planner/jobs/axolotl_job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "planner/jobs/axolotl_keys.h"
+#include "planner/jobs/job_builder.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::string_view kVersion = "fsdp_config.fsdp_version";
+constexpr std::string_view kClasses = "fsdp_config.transformer_layer_cls_to_wrap";
+constexpr std::string_view kPolicy = "fsdp_config.auto_wrap_policy";
+constexpr std::string_view kReshard = "fsdp_config.reshard_after_forward";
+constexpr std::string_view kLoading = "fsdp_config.cpu_ram_efficient_loading";
+constexpr std::string_view kWraps = "fsdp_config.activation_checkpointing";
+constexpr std::string_view kReentrant = "gradient_checkpointing_kwargs.use_reentrant";
+constexpr std::string_view kSyncs = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch";
+constexpr std::string_view kLigerPlugin = "axolotl.integrations.liger.LigerPlugin";
+constexpr std::string_view kCutPlugin = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin";
+
+/// The older keys, the first of which counts, and what each means (LEGACY_ATTN_FLAG_TO_IMPL).
+constexpr std::pair<std::string_view, std::string_view> kAttentionFlags[] = {
+    {"xformers_attention", "xformers"},         {"sage_attention", "sage"}, {"flex_attention", "flex_attention"},
+    {"flash_attention", "flash_attention_2"}, {"sdp_attention", "sdpa"},  {"eager_attention", "eager"},
+};
+
+std::int64_t rounded_up(std::int64_t number, std::int64_t multiple) {
+  return (number + multiple - 1) / multiple * multiple;
+}
+
+class AxolotlReader {
+ public:
+  AxolotlReader(JobKeys& keys, Job& job) : keys_(keys), job_(job) {}
+
+  void read() {
+    const std::optional<std::string> model = keys_.word("base_model");
+    if (!model) keys_.refuse("base_model", "The model is not named.", "Write base_model.");
+    job_.model = model.value_or("");
+    plugins_ = keys_.words("plugins");
+    if (is_fsdp2()) say_plan();
+    say_precision();
+    refuse_partly_trained();
+    say_vocabulary();
+    say_batch();
+    say_accumulation();
+    say_optimizer_of_axolotl();
+    say_checkpoints();
+    say_kernels();
+    say_loss();
+    say_evaluation();
+  }
+
+ private:
+  void add(PlanChoice choice, std::string text, std::string_view key) {
+    say(job_, choice, std::move(text), keys_.where(key));
+  }
+  bool is_on(std::string_view key) { return keys_.flag(key).value_or(false); }
+  bool has_plugin(std::string_view name) const {
+    return std::find(plugins_.begin(), plugins_.end(), name) != plugins_.end();
+  }
+
+  /// Whether FSDP2 runs; another way of data parallelism is an error.
+  bool is_fsdp2() {
+    if (keys_.has("deepspeed")) return false;
+    if (!keys_.has("fsdp_config") && !keys_.has("fsdp")) {
+      keys_.refuse("fsdp_config",
+                   "Without FSDP axolotl trains embeddings, head and norms in float32 beside weights in bfloat16, "
+                   "which is not predicted.");
+      return false;
+    }
+    const std::string_view key = keys_.has("fsdp_version") ? "fsdp_version" : kVersion;
+    const std::int64_t version = keys_.integer(key).value_or(1);
+    if (version == 2) return true;
+    keys_.refuse(keys_.has(key) ? key : keys_.has("fsdp_config") ? "fsdp_config" : "fsdp",
+                 "Runs of axolotl are predicted under FSDP2 alone, and version 1 is the default.",
+                 "Write fsdp_version: 2. axolotl 0.19 calls version 1 deprecated.");
+    return false;
+  }
+
+  void say_plan() {
+    add(PlanChoice::Runtime, "fsdp2", keys_.has("fsdp_version") ? "fsdp_version" : kVersion);
+    add(PlanChoice::Reshard, keys_.flag(kReshard).value_or(true) ? "all" : "false", kReshard);
+    say_units();
+    add(PlanChoice::Initialization, is_on(kLoading) ? "meta" : "cpu", kLoading);
+    const std::int64_t copies = keys_.integer("dp_replicate_size").value_or(1);
+    if (copies > 1) keys_.refuse("dp_replicate_size", "Copies of the model were not compared with a run.");
+    add(PlanChoice::Replicate, "1", "dp_replicate_size");
+    const auto shards = keys_.integer("dp_shard_size");
+    if (shards && *shards > 1) add(PlanChoice::Shard, std::to_string(*shards), "dp_shard_size");
+    // What FSDP2 does if it is not told otherwise.
+    add(PlanChoice::Prefetch, "0", "fsdp_config");
+    add(PlanChoice::BackwardPrefetch, "1", "fsdp_config");
+    add(PlanChoice::Offload, "no", "fsdp_config.offload_params");
+  }
+
+  void say_units() {
+    if (keys_.word(kPolicy).value_or("TRANSFORMER_BASED_WRAP") != "TRANSFORMER_BASED_WRAP") {
+      return keys_.refuse(kPolicy, "Units by their size were not compared with a run.",
+                          "Write TRANSFORMER_BASED_WRAP.");
+    }
+    const std::vector<std::string> classes = keys_.words(kClasses);
+    if (classes.empty()) {
+      return keys_.refuse(kClasses, "No class is named, and then accelerate 1.13 makes one unit of the whole model.",
+                          "Write the class of the blocks, such as LlamaDecoderLayer.");
+    }
+    add(PlanChoice::Wrap, fmt::format("class:{}", fmt::join(classes, ",")), kClasses);
+  }
+
+  void say_precision() {
+    const bool is_auto = keys_.word("bf16").value_or("auto") == "auto";
+    const bool is_half = is_on("fp16") || is_on("float16");
+    const bool bf16 = (is_auto ? !is_half : is_on("bf16")) || is_on("bfloat16");
+    if (bf16) {
+      if (is_auto) job_.notes.emplace_back("bf16: auto is counted as bfloat16, which GPUs since Ampere have.");
+      return add(PlanChoice::Precision, "bf16", "bf16");
+    }
+    if (is_half) return keys_.refuse("fp16", "Training in fp16 is not predicted.", "Write bf16: auto.");
+    keys_.refuse("bf16", "Training in float32 was not compared with a run.", "Write bf16: auto.");
+  }
+
+  /// Adapters and frozen parts.
+  void refuse_partly_trained() {
+    if (keys_.has("adapter")) {
+      keys_.refuse("adapter",
+                   "Adapters are not predicted: axolotl makes two units of FSDP2 of each, and switches on kernels of "
+                   "its own unless lora_mlp_kernel, lora_qkv_kernel and lora_o_kernel are false.");
+    } else {
+      for (const std::string_view key : {"load_in_4bit", "load_in_8bit"}) {
+        if (is_on(key)) keys_.refuse(key, "A quantized base has no adapters to train.", "Write adapter: qlora.");
+      }
+      if (keys_.has("lora_r")) job_.notes.emplace_back("Keys of LoRA are ignored: adapter is not set.");
+    }
+    if (keys_.has("unfrozen_parameters")) {
+      keys_.refuse("unfrozen_parameters", "Frozen parts are not predicted for runs of axolotl.",
+                   "--trainable PATTERN plans them for a loop of your own.");
+    }
+  }
+
+  /// Tokens that may be new to the model.
+  void say_vocabulary() {
+    if (is_on("resize_token_embeddings_to_32x")) {
+      job_.notes.emplace_back(
+          "The vocabulary of config.json is counted; resize_token_embeddings_to_32x may add up to 31 rows to embedding "
+          "and head.");
+    }
+    for (const std::string_view key : {"special_tokens", "tokens", "tokenizer_config"}) {
+      if (!keys_.has(key)) continue;
+      job_.notes.push_back(fmt::format(
+          "{} is counted as tokens that the model has: each new one adds a row to embedding and head.", key));
+      return;
+    }
+  }
+
+  std::string attention() {
+    if (const auto named = keys_.word("attn_implementation")) return *named;
+    for (const auto& [flag, name] : kAttentionFlags) {
+      if (is_on(flag)) return std::string(name);
+    }
+    return "";
+  }
+
+  void say_batch() {
+    for (const std::string_view key : {"pretraining_dataset", "streaming"}) {
+      if (keys_.has(key) && !(key == "streaming" && !is_on(key))) {
+        keys_.refuse(key, "Rows of a stream are not predicted.", "Write datasets.");
+      }
+    }
+    const std::int64_t batch = keys_.integer("micro_batch_size").value_or(1);
+    const std::int64_t length = keys_.integer("sequence_len").value_or(512);
+    const bool packs = is_on("sample_packing");
+    const std::optional<bool> pads = keys_.flag("pad_to_sequence_len");
+    const std::int64_t multiple = keys_.integer("pad_to_multiple_of").value_or(64);
+    if (packs) {
+      const std::int64_t whole = pads.value_or(true) ? rounded_up(length, multiple) : 1;
+      return say_packed_row(rounded_up(batch * length, whole));
+    }
+    const std::int64_t longest = pads == false ? length : rounded_up(length, multiple);
+    add(PlanChoice::Batch, std::to_string(batch), "micro_batch_size");
+    add(PlanChoice::Sequence, std::to_string(longest), "sequence_len");
+    add(PlanChoice::PaddingMask, "yes", "sample_packing");
+    if (const std::string kernel = attention(); !kernel.empty() && kernel != "sdpa") {
+      keys_.refuse("attn_implementation", fmt::format("{} is not predicted for rows that end in padding.", kernel),
+                   "Write sample_packing: true, or attn_implementation: sdpa.");
+    }
+    if (!pads.value_or(false)) {
+      job_.notes.push_back(fmt::format("The longest sample of each batch has {} tokens, sequence_len.", length));
+    }
+  }
+
+  void say_packed_row(std::int64_t tokens) {
+    const std::string kernel = attention();
+    add(PlanChoice::Packing, std::to_string(tokens), "sample_packing");
+    if (kernel == "flash_attention_2") {
+      add(PlanChoice::PackedAttentionName, "flash_attn", "attn_implementation");
+    } else if (kernel == "sdpa" && keys_.flag("sdpa_varlen").value_or(true)) {
+      // Its documents are kept apart by torch.nn.attention.varlen, in rows that are as many as micro_batch_size.
+      add(PlanChoice::PackedAttentionName, "varlen", "attn_implementation");
+      job_.notes.emplace_back(
+          "sdpa_varlen switches itself on: heads of at most 256 numbers, and no sliding window, are assumed.");
+    } else {
+      keys_.refuse("sample_packing",
+                   kernel.empty() ? "Without attn_implementation packed documents attend to each other."
+                                  : fmt::format("{} is not predicted for packed rows.", kernel),
+                   "Write attn_implementation: flash_attention_2.");
+    }
+    if (const auto rows = keys_.flag("multipack_real_batches"); rows && *rows != (kernel == "sdpa")) {
+      keys_.refuse("multipack_real_batches", "Other packed rows than those by default were not compared with a run.",
+                   "Remove it.");
+    }
+  }
+
+  void say_accumulation() {
+    const std::int64_t steps = keys_.integer("gradient_accumulation_steps").value_or(1);
+    add(PlanChoice::Accumulate, std::to_string(steps), "gradient_accumulation_steps");
+    if (steps > 1) add(PlanChoice::GradientSync, is_on(kSyncs) ? "every" : "last", kSyncs);
+  }
+
+  void say_optimizer_of_axolotl() {
+    const std::string name = keys_.word("optimizer").value_or("adamw_torch_fused");
+    if (name == "adamw_8bit" || name == "adamw_bnb_8bit") {
+      keys_.refuse("optimizer", fmt::format("axolotl refuses {} under FSDP2.", name), "Write adamw_torch_8bit.");
+    } else {
+      say_optimizer(keys_, "optimizer", "adamw_torch_fused", job_);
+    }
+    const double norm = keys_.number("max_grad_norm").value_or(1);
+    add(PlanChoice::Clip, norm > 0 ? fmt::format("{:g}", norm) : "none", "max_grad_norm");
+  }
+
+  void say_checkpoints() {
+    const std::string_view key = "gradient_checkpointing";
+    const std::string word = keys_.word(key).value_or("false");
+    if (word == "offload" || word == "offload_disk") {
+      keys_.refuse(key, "Activations in host memory are not predicted for runs of axolotl.", "Write true.");
+    }
+    if (is_on(kWraps)) {
+      keys_.refuse(kWraps, "accelerate and axolotl both checkpoint, one inside the other, which is not predicted.",
+                   "Write false, and gradient_checkpointing: true.");
+    }
+    add(PlanChoice::Checkpoint, word == "false" ? "none" : "full", key);
+    add(PlanChoice::CheckpointOffload, "no", key);
+  }
+
+  /// Liger's kernels in the model.
+  void say_kernels() {
+    for (const std::string& plugin : plugins_) {
+      if (plugin == kLigerPlugin || plugin == kCutPlugin) continue;
+      keys_.refuse("plugins", fmt::format("The plugin \"{}\" is not predicted.", plugin));
+    }
+    constexpr std::pair<std::string_view, std::string_view> kKernels[] = {
+        {"liger_rope", "rope"}, {"liger_rms_norm", "rms_norm"}, {"liger_glu_activation", "glu"}, {"liger_swiglu", "glu"}};
+    std::vector<std::string_view> kernels;
+    std::string_view place = "plugins";
+    for (const auto& [key, kernel] : kKernels) {
+      if (!is_on(key)) continue;
+      kernels.push_back(kernel);
+      place = key;
+    }
+    if (!has_plugin(kLigerPlugin)) {
+      const bool has_keys = !kernels.empty() || is_on("liger_fused_linear_cross_entropy");
+      if (has_keys) job_.notes.emplace_back("Keys of Liger are ignored: plugins has no LigerPlugin.");
+      return;
+    }
+    if (!kernels.empty()) add(PlanChoice::Liger, fmt::format("{}", fmt::join(kernels, ",")), place);
+    if (is_on("liger_layer_norm")) {
+      job_.notes.emplace_back("liger_layer_norm replaces nothing in the families whose kernels of Liger are predicted.");
+    }
+  }
+
+  void say_loss() {
+    const std::string_view fused = "liger_fused_linear_cross_entropy";
+    const bool is_liger = has_plugin(kLigerPlugin) && is_on(fused);
+    const bool is_cut = has_plugin(kCutPlugin) && keys_.flag("cut_cross_entropy").value_or(true);
+    if (is_liger && is_cut) return keys_.refuse(fused, "axolotl takes one loss.", "Leave out one of the plugins.");
+    if (is_on("cut_cross_entropy") && !has_plugin(kCutPlugin)) {
+      job_.notes.emplace_back("cut_cross_entropy is ignored: plugins has no CutCrossEntropyPlugin.");
+    }
+    if (is_cut) {
+      add(PlanChoice::LossName, "cut_cross_entropy", "plugins");
+      job_.notes.emplace_back(
+          "axolotl's fork of cut-cross-entropy is counted as the release 25.1.1, and labels that are ignored as if they "
+          "were not.");
+    } else {
+      add(PlanChoice::LossName, is_liger ? "liger" : "pytorch", is_liger ? fused : "plugins");
+    }
+  }
+
+  void say_evaluation() {
+    if (keys_.number("val_set_size").value_or(0) == 0 && !keys_.has("test_datasets")) return;
+    const std::int64_t batch = keys_.integer("micro_batch_size").value_or(1);
+    job_.notes.push_back(fmt::format("Evaluation is beside the step; --phases --eval-batch {} predicts it.",
+                                     keys_.integer("eval_batch_size").value_or(batch)));
+  }
+
+  JobKeys& keys_;
+  Job& job_;
+  std::vector<std::string> plugins_;
+};
+
+/// Takes the prefix "fsdp_" from keys of fsdp_config, as axolotl does.
+void remove_prefixes(JsonDocument& document) {
+  constexpr std::string_view kPrefix = "fsdp_";
+  for (JsonMember& member : document.root.members) {
+    if (member.key != "fsdp_config") continue;
+    for (JsonMember& each : member.value.members) {
+      if (each.key == "version") each.key = "fsdp_version";
+      if (each.key.starts_with(kPrefix) && each.key != "fsdp_version") each.key.erase(0, kPrefix.size());
+    }
+  }
+}
+
+}  // namespace
+
+Result<Job> axolotl_job(AxolotlLaunch launch) {
+  constexpr std::string_view kInstead =
+      "A rehearsal runs it: fsdp-plan rehearse -- and the line that starts the training.";
+  Errors errors;
+  Job job{.program = "axolotl 0.19.0", .model = {}, .trainer = {}, .words = {}, .notes = {}};
+  remove_prefixes(launch.file);
+  JobKeys launch_keys({{&launch.launch_line, accelerate_keys()}}, std::string(kInstead), errors);
+  say_machines(launch_keys, job);
+  for (const std::string_view key : {"distributed_type", "fsdp_config", "deepspeed_config"}) {
+    if (launch_keys.has(key)) launch_keys.refuse(key, "axolotl reads its own file.", "Write fsdp_config there.");
+  }
+  JobKeys keys({{&launch.line, axolotl_keys()}, {&launch.file, axolotl_keys()}}, std::string(kInstead), errors);
+  AxolotlReader(keys, job).read();
+  job.notes.insert(job.notes.end(), keys.notes().begin(), keys.notes().end());
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return job;
+}
+
+}  // namespace fsdp::planner
