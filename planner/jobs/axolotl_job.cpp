@@ -31,14 +31,13 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::string_view kVersion = "fsdp_config.fsdp_version";
-constexpr std::string_view kClasses = "fsdp_config.transformer_layer_cls_to_wrap";
-constexpr std::string_view kPolicy = "fsdp_config.auto_wrap_policy";
-constexpr std::string_view kReshard = "fsdp_config.reshard_after_forward";
-constexpr std::string_view kLoading = "fsdp_config.cpu_ram_efficient_loading";
-constexpr std::string_view kWraps = "fsdp_config.activation_checkpointing";
-constexpr std::string_view kReentrant = "gradient_checkpointing_kwargs.use_reentrant";
-constexpr std::string_view kSyncs = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch";
+constexpr std::string_view kAxolotlVersion = "fsdp_config.fsdp_version";
+constexpr std::string_view kAxolotlClasses = "fsdp_config.transformer_layer_cls_to_wrap";
+constexpr std::string_view kAxolotlPolicy = "fsdp_config.auto_wrap_policy";
+constexpr std::string_view kAxolotlReshard = "fsdp_config.reshard_after_forward";
+constexpr std::string_view kAxolotlLoading = "fsdp_config.cpu_ram_efficient_loading";
+constexpr std::string_view kAxolotlWraps = "fsdp_config.activation_checkpointing";
+constexpr std::string_view kAxolotlSyncs = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch";
 constexpr std::string_view kLigerPlugin = "axolotl.integrations.liger.LigerPlugin";
 constexpr std::string_view kCutPlugin = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin";
 
@@ -48,7 +47,7 @@ constexpr std::pair<std::string_view, std::string_view> kAttentionFlags[] = {
     {"flash_attention", "flash_attention_2"}, {"sdp_attention", "sdpa"},  {"eager_attention", "eager"},
 };
 
-std::int64_t rounded_up(std::int64_t number, std::int64_t multiple) {
+std::int64_t to_multiple(std::int64_t number, std::int64_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
@@ -92,7 +91,7 @@ class AxolotlReader {
                    "which is not predicted.");
       return false;
     }
-    const std::string_view key = keys_.has("fsdp_version") ? "fsdp_version" : kVersion;
+    const std::string_view key = keys_.has("fsdp_version") ? "fsdp_version" : kAxolotlVersion;
     const std::int64_t version = keys_.integer(key).value_or(1);
     if (version == 2) return true;
     keys_.refuse(keys_.has(key) ? key : keys_.has("fsdp_config") ? "fsdp_config" : "fsdp",
@@ -102,10 +101,10 @@ class AxolotlReader {
   }
 
   void say_plan() {
-    add(PlanChoice::Runtime, "fsdp2", keys_.has("fsdp_version") ? "fsdp_version" : kVersion);
-    add(PlanChoice::Reshard, keys_.flag(kReshard).value_or(true) ? "all" : "false", kReshard);
+    add(PlanChoice::Runtime, "fsdp2", keys_.has("fsdp_version") ? "fsdp_version" : kAxolotlVersion);
+    add(PlanChoice::Reshard, keys_.flag(kAxolotlReshard).value_or(true) ? "all" : "false", kAxolotlReshard);
     say_units();
-    add(PlanChoice::Initialization, is_on(kLoading) ? "meta" : "cpu", kLoading);
+    add(PlanChoice::Initialization, is_on(kAxolotlLoading) ? "meta" : "cpu", kAxolotlLoading);
     const std::int64_t copies = keys_.integer("dp_replicate_size").value_or(1);
     if (copies > 1) keys_.refuse("dp_replicate_size", "Copies of the model were not compared with a run.");
     add(PlanChoice::Replicate, "1", "dp_replicate_size");
@@ -118,16 +117,16 @@ class AxolotlReader {
   }
 
   void say_units() {
-    if (keys_.word(kPolicy).value_or("TRANSFORMER_BASED_WRAP") != "TRANSFORMER_BASED_WRAP") {
-      return keys_.refuse(kPolicy, "Units by their size were not compared with a run.",
+    if (keys_.word(kAxolotlPolicy).value_or("TRANSFORMER_BASED_WRAP") != "TRANSFORMER_BASED_WRAP") {
+      return keys_.refuse(kAxolotlPolicy, "Units by their size were not compared with a run.",
                           "Write TRANSFORMER_BASED_WRAP.");
     }
-    const std::vector<std::string> classes = keys_.words(kClasses);
+    const std::vector<std::string> classes = keys_.words(kAxolotlClasses);
     if (classes.empty()) {
-      return keys_.refuse(kClasses, "No class is named, and then accelerate 1.13 makes one unit of the whole model.",
+      return keys_.refuse(kAxolotlClasses, "No class is named, and then accelerate 1.13 makes one unit of the whole model.",
                           "Write the class of the blocks, such as LlamaDecoderLayer.");
     }
-    add(PlanChoice::Wrap, fmt::format("class:{}", fmt::join(classes, ",")), kClasses);
+    add(PlanChoice::Wrap, fmt::format("class:{}", fmt::join(classes, ",")), kAxolotlClasses);
   }
 
   void say_precision() {
@@ -195,10 +194,10 @@ class AxolotlReader {
     const std::optional<bool> pads = keys_.flag("pad_to_sequence_len");
     const std::int64_t multiple = keys_.integer("pad_to_multiple_of").value_or(64);
     if (packs) {
-      const std::int64_t whole = pads.value_or(true) ? rounded_up(length, multiple) : 1;
-      return say_packed_row(rounded_up(batch * length, whole));
+      const std::int64_t whole = pads.value_or(true) ? to_multiple(length, multiple) : 1;
+      return say_packed_row(to_multiple(batch * length, whole));
     }
-    const std::int64_t longest = pads == false ? length : rounded_up(length, multiple);
+    const std::int64_t longest = pads == false ? length : to_multiple(length, multiple);
     add(PlanChoice::Batch, std::to_string(batch), "micro_batch_size");
     add(PlanChoice::Sequence, std::to_string(longest), "sequence_len");
     add(PlanChoice::PaddingMask, "yes", "sample_packing");
@@ -236,7 +235,7 @@ class AxolotlReader {
   void say_accumulation() {
     const std::int64_t steps = keys_.integer("gradient_accumulation_steps").value_or(1);
     add(PlanChoice::Accumulate, std::to_string(steps), "gradient_accumulation_steps");
-    if (steps > 1) add(PlanChoice::GradientSync, is_on(kSyncs) ? "every" : "last", kSyncs);
+    if (steps > 1) add(PlanChoice::GradientSync, is_on(kAxolotlSyncs) ? "every" : "last", kAxolotlSyncs);
   }
 
   void say_optimizer_of_axolotl() {
@@ -256,8 +255,8 @@ class AxolotlReader {
     if (word == "offload" || word == "offload_disk") {
       keys_.refuse(key, "Activations in host memory are not predicted for runs of axolotl.", "Write true.");
     }
-    if (is_on(kWraps)) {
-      keys_.refuse(kWraps, "accelerate and axolotl both checkpoint, one inside the other, which is not predicted.",
+    if (is_on(kAxolotlWraps)) {
+      keys_.refuse(kAxolotlWraps, "accelerate and axolotl both checkpoint, one inside the other, which is not predicted.",
                    "Write false, and gradient_checkpointing: true.");
     }
     add(PlanChoice::Checkpoint, word == "false" ? "none" : "full", key);
@@ -292,20 +291,22 @@ class AxolotlReader {
 
   void say_loss() {
     const std::string_view fused = "liger_fused_linear_cross_entropy";
-    const bool is_liger = has_plugin(kLigerPlugin) && is_on(fused);
     const bool is_cut = has_plugin(kCutPlugin) && keys_.flag("cut_cross_entropy").value_or(true);
-    if (is_liger && is_cut) return keys_.refuse(fused, "axolotl takes one loss.", "Leave out one of the plugins.");
+    if (has_plugin(kLigerPlugin) && is_on(fused)) {
+      keys_.refuse(fused,
+                   "axolotl 0.19 comes with liger-kernel 0.8.1, whose loss takes more memory than the one of 0.8.5, which "
+                   "is predicted.",
+                   "Remove the key; --loss liger plans that of 0.8.5.");
+    }
     if (is_on("cut_cross_entropy") && !has_plugin(kCutPlugin)) {
       job_.notes.emplace_back("cut_cross_entropy is ignored: plugins has no CutCrossEntropyPlugin.");
     }
     if (is_cut) {
-      add(PlanChoice::LossName, "cut_cross_entropy", "plugins");
       job_.notes.emplace_back(
           "axolotl's fork of cut-cross-entropy is counted as the release 25.1.1, and labels that are ignored as if they "
           "were not.");
-    } else {
-      add(PlanChoice::LossName, is_liger ? "liger" : "pytorch", is_liger ? fused : "plugins");
     }
+    add(PlanChoice::LossName, is_cut ? "cut_cross_entropy" : "pytorch", "plugins");
   }
 
   void say_evaluation() {

@@ -202,11 +202,11 @@ TEST_F(Jobs, KeysOfFsdpMayHaveAPrefix) {
 }
 
 TEST_F(Jobs, PluginsOfAxolotlSayKernelsAndLoss) {
-  const std::string keys = "liger_rope: true\nliger_swiglu: true\nliger_fused_linear_cross_entropy: true\n";
+  const std::string keys = "liger_rope: true\nliger_swiglu: true\n";
   const Result<Job> with = read(axolotl("liger", "plugins: [axolotl.integrations.liger.LigerPlugin]\n" + keys));
   ASSERT_TRUE(with) << all_errors(with);
   EXPECT_EQ(said(*with, PlanChoice::Liger), "rope,glu");
-  EXPECT_EQ(said(*with, PlanChoice::LossName), "liger");
+  EXPECT_EQ(said(*with, PlanChoice::LossName), "pytorch");
   const Result<Job> without = read(axolotl("liger", keys));
   ASSERT_TRUE(without) << all_errors(without);
   EXPECT_EQ(said(*without, PlanChoice::Liger), "");
@@ -236,6 +236,9 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(errors_of("flash_attention: true\n").find("for rows that end in padding"), std::string::npos);
   EXPECT_NE(errors_of("plugins: [my.Plugin]\n").find("The plugin \"my.Plugin\" is not predicted"), std::string::npos);
   EXPECT_NE(errors_of("optimizer: adamw_bnb_8bit\n").find("axolotl refuses adamw_bnb_8bit"), std::string::npos);
+  EXPECT_NE(errors_of("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_fused_linear_cross_entropy: true\n")
+                .find("liger-kernel 0.8.1"),
+            std::string::npos);
   EXPECT_NE(errors_of("micro_batch_sise: 2\n").find("Did you mean \"micro_batch_size\"?"), std::string::npos);
 }
 

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""A configuration of axolotl, read without running it, held to its rehearsal: collectives are equal, and so is memory.
+
+    axolotl_job_test.py STUB PROGRAM [unittest options]
+
+Needs axolotl beside PyTorch, and flash-attn for packed rows; exits with 77 without them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers_plans import TransformersPlans
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCRIPTS = HERE / "scripts"
+ROOT = HERE.parents[1]
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--mixed_precision", "no"]
+BASE = {"dataset_prepared_path": "prepared", "output_dir": "out", "max_steps": 3, "num_epochs": 1, "learning_rate": 1e-5, "bf16": True,
+        "tf32": False, "optimizer": "adamw_torch_fused", "logging_steps": 1, "save_strategy": "no", "sequence_len": 1024,
+        "micro_batch_size": 1, "sample_packing": False, "pad_to_sequence_len": True, "attn_implementation": "sdpa", "fsdp_version": 2}  # fmt: skip
+PACKED = {"sample_packing": True, "attn_implementation": "flash_attention_2", "micro_batch_size": 2}
+KERNELS = {"plugins": ["axolotl.integrations.liger.LigerPlugin"], "liger_rope": True, "liger_rms_norm": True,
+           "liger_glu_activation": True}  # fmt: skip
+CLASSES = {"llama": "LlamaDecoderLayer", "qwen3": "Qwen3DecoderLayer"}
+
+
+@dataclass
+class Job:
+    name: str
+    model: str
+    gpus: int
+    keys: dict[str, Any] = field(default_factory=dict)
+    fsdp: dict[str, Any] = field(default_factory=dict)
+    data: str = "long"
+    # Half a MiB of what the Trainer logs beside the step is much of these small models.
+    bounds: tuple[float, float, float] = (0.001, 0.005, 0.03)
+
+    def config(self) -> dict[str, Any]:
+        datasets = [{"path": self.data, "type": "completion", "field": "text", "split": "train"}]
+        fsdp = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap": CLASSES[self.model],
+                "reshard_after_forward": True, **self.fsdp}  # fmt: skip
+        return {"base_model": self.model, "datasets": datasets, **BASE, **self.keys, "fsdp_config": fsdp}
+
+
+# The sampler of packed rows asks all ranks for their numbers, which a rehearsal does not compute: one GPU packs.
+JOBS = [
+    Job("rows with padding", "llama", 4),
+    Job("reentrant checkpoints", "qwen3", 2, {"gradient_checkpointing": True, "gradient_accumulation_steps": 2}),
+    Job("packed rows", "llama", 1, {**PACKED, "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}},
+        data="mixed"),
+    Job("kernels of Liger", "qwen3", 1, {**PACKED, **KERNELS, "gradient_checkpointing": True}, {"reshard_after_forward": False},
+        data="mixed"),
+    Job("packed by PyTorch", "llama", 1, {**PACKED, "attn_implementation": "sdpa"}, data="mixed"),
+]  # fmt: skip
+
+
+class JobsOfAxolotl(TransformersPlans):
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        models = sorted({job.model for job in JOBS})
+        done = subprocess.run([sys.executable, str(SCRIPTS / "trl_folder.py"), *models], cwd=cls.folder, capture_output=True, text=True,
+                              check=False)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+
+    def check(self, job: Job) -> None:
+        # JSON is YAML.
+        (self.folder / "job.yaml").write_text(json.dumps(job.config()), encoding="utf-8")
+        gpus = ("--gpus", str(job.gpus), "--gpu", "H100 SXM")
+        documents = ("--document-length", "700") if "sample_packing" in job.keys else ()
+        self.run_program("job.yaml", *gpus, *documents, "--torch", "2.11", "--force", "--quiet", "-o", "plan.json")
+        predicted = json.loads(self.run_program("simulate", "plan.json", "--rank", "0", "--json"))
+        words = [*LAUNCH, "--num_processes", str(job.gpus), "-m", "axolotl.cli.train", "job.yaml"]
+        measured = json.loads(self.run_program("rehearse", *gpus, "--json", "--", *words))
+        measured["memory"]["phases"].pop("initialization", None)  # The script loads weights and data there.
+        self.compare(job, measured, predicted)
+
+
+for each in JOBS:
+    setattr(JobsOfAxolotl, "test_" + each.name.replace(" ", "_"), lambda self, job=each: self.check(job))
+
+
+class KeysAreThoseOfAxolotl(unittest.TestCase):
+    """Our table has every key of the real schema, and no other but those of plugins."""
+
+    @staticmethod
+    def table() -> dict[str, str]:
+        text = (ROOT / "planner/jobs/axolotl_keys.cpp").read_text(encoding="utf-8")
+        return dict(re.findall(r'^ +\{"([a-z_0-9.]+)"(.*?)\},$', text, re.MULTILINE | re.DOTALL))
+
+    def test_schema(self) -> None:
+        from axolotl.utils.schemas.config import AxolotlInputConfig
+
+        real = {(f.alias or name): f.default for name, f in AxolotlInputConfig.model_fields.items()}
+        ours = self.table()
+        plugins = self.plugin_keys()
+        self.assertEqual(sorted(key for key in ours if "." not in key and key not in plugins), sorted(set(real) - plugins))
+        for key, row in ours.items():
+            usual = re.search(r'Usual,\s*"([^"]*)"', row)
+            default = real.get(key)
+            if usual and key in real and isinstance(default, (str, int)) and default is not False and default != "":
+                self.assertEqual(usual[1], str(default), key)
+
+    def test_fsdp(self) -> None:
+        from axolotl.utils.schemas.fsdp import FSDPConfig
+
+        ours = {key.removeprefix("fsdp_config.") for key in self.table() if key.startswith("fsdp_config.")}
+        dropped = {"limit_all_gathers", "sharding_strategy", "forward_prefetch", "backward_prefetch"}
+        self.assertEqual(ours - dropped, set(FSDPConfig.model_fields))
+
+    @staticmethod
+    def plugin_keys() -> set[str]:
+        """The keys of the plugins in the package, by their text: some cannot be imported without more packages."""
+        import axolotl
+
+        keys: set[str] = set()
+        for file in pathlib.Path(axolotl.__path__[0]).glob("integrations/*/args.py"):
+            for body in re.findall(r"^class \w*Args\(.*?(?=^class |\Z)", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+                keys.update(re.findall(r"^    ([a-z][a-z_0-9]*):", body, re.MULTILINE))
+        swanlab = pathlib.Path(axolotl.__path__[0]) / "integrations/swanlab/args.py"
+        keys.update(re.findall(r"^    ([a-z][a-z_0-9]*):", swanlab.read_text(encoding="utf-8"), re.MULTILINE))
+        return keys - {"generate_samples", "recipe", "save_compressed"}  # The first is the schema's, too; two are inside llmcompressor.
+
+    def test_plugins(self) -> None:
+        self.assertEqual(self.plugin_keys() - set(self.table()), set())
+
+
+if __name__ == "__main__":
+    JobsOfAxolotl.program = str(pathlib.Path(sys.argv[2]).resolve())
+    if any(importlib.util.find_spec(name) is None for name in ("axolotl", "flash_attn")):
+        print("axolotl or flash-attn is not installed.")
+        sys.exit(77)
+    os.environ["AXOLOTL_DO_NOT_TRACK"] = "1"
+    if importlib.util.find_spec("flash_attn_2_cuda") is None:  # flash-attn's Python takes it for the compiled part.
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE / "stand_ins"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
