@@ -6,6 +6,7 @@
 //
 // A row of `sample_packing` has micro_batch_size * sequence_len tokens of documents. Other rows are padded, and come
 // with a mask. Both lengths are rounded up to a multiple: of sequence_len in blocks of 64 with `pad_to_sequence_len`.
+// Packed rows of a stream (pretraining_dataset) are not.
 // Reentrant checkpoints, the default, allocate as the others do if all parameters are trained: a rehearsal was equal.
 //
 // Sources: axolotl 0.19.0, utils/config/__init__.py (normalize_config, resolve_dtype), utils/schemas/config.py and
@@ -183,19 +184,19 @@ class AxolotlReader {
   }
 
   void say_batch() {
-    for (const std::string_view key : {"pretraining_dataset", "streaming"}) {
-      if (keys_.has(key) && !(key == "streaming" && !is_on(key))) {
-        keys_.refuse(key, "Rows of a stream are not predicted.", "Write datasets.");
-      }
-    }
+    const bool streams = keys_.has("pretraining_dataset");
     const std::int64_t batch = keys_.integer("micro_batch_size").value_or(1);
     const std::int64_t length = keys_.integer("sequence_len").value_or(512);
     const bool packs = is_on("sample_packing");
     const std::optional<bool> pads = keys_.flag("pad_to_sequence_len");
     const std::int64_t multiple = keys_.integer("pad_to_multiple_of").value_or(64);
     if (packs) {
-      const std::int64_t whole = pads.value_or(true) ? to_multiple(length, multiple) : 1;
+      const std::int64_t whole = pads.value_or(true) && !streams ? to_multiple(length, multiple) : 1;
       return say_packed_row(to_multiple(batch * length, whole));
+    }
+    if (streams || is_on("streaming")) {
+      keys_.refuse(streams ? "pretraining_dataset" : "streaming", "Rows of a stream are predicted if they are packed.",
+                   "Write sample_packing: true.");
     }
     const std::int64_t longest = pads == false ? length : to_multiple(length, multiple);
     add(PlanChoice::Batch, std::to_string(batch), "micro_batch_size");
@@ -225,6 +226,13 @@ class AxolotlReader {
                    kernel.empty() ? "Without attn_implementation packed documents attend to each other."
                                   : fmt::format("{} is not predicted for packed rows.", kernel),
                    "Write attn_implementation: flash_attention_2.");
+    }
+    if (is_on("streaming") && !keys_.has("pretraining_dataset")) {
+      keys_.refuse("streaming", "A stream of conversations was not compared with a run.", "Remove it.");
+    }
+    if (keys_.has("pretraining_dataset") && !keys_.flag("pretrain_multipack_attn").value_or(true)) {
+      keys_.refuse("pretrain_multipack_attn", "Packed documents that attend to each other are not predicted.",
+                   "Remove it.");
     }
     if (const auto rows = keys_.flag("multipack_real_batches"); rows && *rows != (kernel == "sdpa")) {
       keys_.refuse("multipack_real_batches", "Other packed rows than those by default were not compared with a run.",

@@ -156,7 +156,7 @@ constexpr JobKey kAxolotlKeys[] = {
     {"pretraining_dataset", Read},
     {"streaming", Read},
     {"pretrain_multipack_buffer_size"},
-    {"pretrain_multipack_attn"},
+    {"pretrain_multipack_attn", Read},
     {"pretraining_sample_concatenation"},
     {"streaming_multipack_buffer_size"},
     {"shuffle_merged_datasets"},

@@ -30,6 +30,7 @@ bool is_off(const JsonValue& value) {
 bool is_usual(const JsonValue& value, const JobKey& row) {
   if (is_off(value)) return true;
   const std::string text = text_of(value);
+  if (text.empty()) return false;  // A list or an object.
   if (text == row.usual) return true;
   const std::optional<double> number = parse_number(text);
   return number && number == parse_number(row.usual);

@@ -184,6 +184,8 @@ TEST_F(Jobs, RowsOfAxolotlArePaddedToWholeBlocks) {
   };
   EXPECT_EQ(tokens("packs", packs, PlanChoice::Packing), "16256") << "2 x 8128 hold 2 x 8096";
   EXPECT_EQ(tokens("short", packs + "pad_to_sequence_len: false\n", PlanChoice::Packing), "16192");
+  EXPECT_EQ(tokens("stream", packs + "pretraining_dataset: [{path: c4, type: pretrain}]\n", PlanChoice::Packing), "16192")
+      << "a stream pads to sequence_len itself";
   EXPECT_EQ(tokens("rows", length, PlanChoice::Sequence), "8128");
   EXPECT_EQ(tokens("rows", length, PlanChoice::PaddingMask), "yes");
   EXPECT_EQ(tokens("longest", length + "pad_to_sequence_len: false\n", PlanChoice::Sequence), "8096");
@@ -229,6 +231,8 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(zero.find("It asks for DeepSpeed"), std::string::npos) << zero;
   EXPECT_EQ(zero.find("Without FSDP"), std::string::npos) << "one reason is enough: " << zero;
   EXPECT_NE(errors_of("adapter: lora\nlora_r: 8\n").find("Adapters are not predicted"), std::string::npos);
+  EXPECT_NE(errors_of("qat: {weight_dtype: int4}\n").find("aware of quantization"), std::string::npos) << "an object";
+  EXPECT_NE(errors_of("pretraining_dataset: [{path: c4}]\n").find("if they are packed"), std::string::npos);
   EXPECT_NE(errors_of("rl: dpo\n").find("It asks for reinforcement learning"), std::string::npos);
   EXPECT_NE(errors_of("  activation_checkpointing: true\n").find("one inside the other"), std::string::npos);
   EXPECT_NE(errors_of("  offload_params: true\n").find("It asks for offloaded parameters"), std::string::npos);
