@@ -14,8 +14,8 @@
 // core/trainers/base.py (_create_multipack_sampler), utils/collators/batching.py, integrations/liger/plugin.py;
 // accelerate 1.13.0, utils/fsdp_utils.py (fsdp2_prepare_auto_wrap_policy); transformers 5.16.1, training_args.py.
 //
-// Not modeled: runs without FSDP, in which embeddings, head and norms stay in float32 beside weights in bfloat16; FSDP1;
-// adapters; rows without padding of flash-attn.
+// Not modeled: runs without FSDP, in which embeddings, head and norms stay in float32 beside weights in bfloat16;
+// FSDP1; adapters; rows without padding of flash-attn.
 
 #include "planner/jobs/axolotl_job.h"
 
@@ -44,7 +44,7 @@ constexpr std::string_view kCutPlugin = "axolotl.integrations.cut_cross_entropy.
 
 /// The older keys, the first of which counts, and what each means (LEGACY_ATTN_FLAG_TO_IMPL).
 constexpr std::pair<std::string_view, std::string_view> kAttentionFlags[] = {
-    {"xformers_attention", "xformers"},         {"sage_attention", "sage"}, {"flex_attention", "flex_attention"},
+    {"xformers_attention", "xformers"},       {"sage_attention", "sage"}, {"flex_attention", "flex_attention"},
     {"flash_attention", "flash_attention_2"}, {"sdp_attention", "sdpa"},  {"eager_attention", "eager"},
 };
 
@@ -57,9 +57,7 @@ class AxolotlReader {
   AxolotlReader(JobKeys& keys, Job& job) : keys_(keys), job_(job) {}
 
   void read() {
-    const std::optional<std::string> model = keys_.word("base_model");
-    if (!model) keys_.refuse("base_model", "The model is not named.", "Write base_model.");
-    job_.model = model.value_or("");
+    say_model();
     plugins_ = keys_.words("plugins");
     if (is_fsdp2()) say_plan();
     say_precision();
@@ -83,6 +81,20 @@ class AxolotlReader {
     return std::find(plugins_.begin(), plugins_.end(), name) != plugins_.end();
   }
 
+  void say_model() {
+    const std::optional<std::string> model = keys_.word("base_model");
+    if (!model) keys_.refuse("base_model", "The model is not named.", "Write base_model.");
+    job_.model = model.value_or("");
+    const std::string kind = keys_.word("model_type").value_or("AutoModelForCausalLM");
+    if (!kind.ends_with("ForCausalLM")) {
+      keys_.refuse("model_type", fmt::format("{} is no language model of text alone.", kind),
+                   "Write AutoModelForCausalLM.");
+    }
+    if (is_on("trust_remote_code")) {
+      job_.notes.emplace_back("The code of transformers is predicted, not that of the hub (trust_remote_code).");
+    }
+  }
+
   /// Whether FSDP2 runs; another way of data parallelism is an error.
   bool is_fsdp2() {
     if (keys_.has("deepspeed")) return false;
@@ -95,7 +107,9 @@ class AxolotlReader {
     const std::string_view key = keys_.has("fsdp_version") ? "fsdp_version" : kAxolotlVersion;
     const std::int64_t version = keys_.integer(key).value_or(1);
     if (version == 2) return true;
-    keys_.refuse(keys_.has(key) ? key : keys_.has("fsdp_config") ? "fsdp_config" : "fsdp",
+    keys_.refuse(keys_.has(key)             ? key
+                 : keys_.has("fsdp_config") ? "fsdp_config"
+                                            : "fsdp",
                  "Runs of axolotl are predicted under FSDP2 alone, and version 1 is the default.",
                  "Write fsdp_version: 2. axolotl 0.19 calls version 1 deprecated.");
     return false;
@@ -124,7 +138,8 @@ class AxolotlReader {
     }
     const std::vector<std::string> classes = keys_.words(kAxolotlClasses);
     if (classes.empty()) {
-      return keys_.refuse(kAxolotlClasses, "No class is named, and then accelerate 1.13 makes one unit of the whole model.",
+      return keys_.refuse(kAxolotlClasses,
+                          "No class is named, and then accelerate 1.13 makes one unit of the whole model.",
                           "Write the class of the blocks, such as LlamaDecoderLayer.");
     }
     add(PlanChoice::Wrap, fmt::format("class:{}", fmt::join(classes, ",")), kAxolotlClasses);
@@ -152,7 +167,6 @@ class AxolotlReader {
       for (const std::string_view key : {"load_in_4bit", "load_in_8bit"}) {
         if (is_on(key)) keys_.refuse(key, "A quantized base has no adapters to train.", "Write adapter: qlora.");
       }
-      if (keys_.has("lora_r")) job_.notes.emplace_back("Keys of LoRA are ignored: adapter is not set.");
     }
     if (keys_.has("unfrozen_parameters")) {
       keys_.refuse("unfrozen_parameters", "Frozen parts are not predicted for runs of axolotl.",
@@ -264,7 +278,8 @@ class AxolotlReader {
       keys_.refuse(key, "Activations in host memory are not predicted for runs of axolotl.", "Write true.");
     }
     if (is_on(kAxolotlWraps)) {
-      keys_.refuse(kAxolotlWraps, "accelerate and axolotl both checkpoint, one inside the other, which is not predicted.",
+      keys_.refuse(kAxolotlWraps,
+                   "accelerate and axolotl both checkpoint, one inside the other, which is not predicted.",
                    "Write false, and gradient_checkpointing: true.");
     }
     add(PlanChoice::Checkpoint, word == "false" ? "none" : "full", key);
@@ -277,8 +292,10 @@ class AxolotlReader {
       if (plugin == kLigerPlugin || plugin == kCutPlugin) continue;
       keys_.refuse("plugins", fmt::format("The plugin \"{}\" is not predicted.", plugin));
     }
-    constexpr std::pair<std::string_view, std::string_view> kKernels[] = {
-        {"liger_rope", "rope"}, {"liger_rms_norm", "rms_norm"}, {"liger_glu_activation", "glu"}, {"liger_swiglu", "glu"}};
+    constexpr std::pair<std::string_view, std::string_view> kKernels[] = {{"liger_rope", "rope"},
+                                                                          {"liger_rms_norm", "rms_norm"},
+                                                                          {"liger_glu_activation", "glu"},
+                                                                          {"liger_swiglu", "glu"}};
     std::vector<std::string_view> kernels;
     std::string_view place = "plugins";
     for (const auto& [key, kernel] : kKernels) {
@@ -293,7 +310,8 @@ class AxolotlReader {
     }
     if (!kernels.empty()) add(PlanChoice::Liger, fmt::format("{}", fmt::join(kernels, ",")), place);
     if (is_on("liger_layer_norm")) {
-      job_.notes.emplace_back("liger_layer_norm replaces nothing in the families whose kernels of Liger are predicted.");
+      job_.notes.emplace_back(
+          "liger_layer_norm replaces nothing in the families whose kernels of Liger are predicted.");
     }
   }
 
@@ -301,17 +319,19 @@ class AxolotlReader {
     const std::string_view fused = "liger_fused_linear_cross_entropy";
     const bool is_cut = has_plugin(kCutPlugin) && keys_.flag("cut_cross_entropy").value_or(true);
     if (has_plugin(kLigerPlugin) && is_on(fused)) {
-      keys_.refuse(fused,
-                   "axolotl 0.19 comes with liger-kernel 0.8.1, whose loss takes more memory than the one of 0.8.5, which "
-                   "is predicted.",
-                   "Remove the key; --loss liger plans that of 0.8.5.");
+      keys_.refuse(
+          fused,
+          "axolotl 0.19 comes with liger-kernel 0.8.1, whose loss takes more memory than the one of 0.8.5, which "
+          "is predicted.",
+          "Remove the key; --loss liger plans that of 0.8.5.");
     }
     if (is_on("cut_cross_entropy") && !has_plugin(kCutPlugin)) {
       job_.notes.emplace_back("cut_cross_entropy is ignored: plugins has no CutCrossEntropyPlugin.");
     }
     if (is_cut) {
       job_.notes.emplace_back(
-          "axolotl's fork of cut-cross-entropy is counted as the release 25.1.1, and labels that are ignored as if they "
+          "axolotl's fork of cut-cross-entropy is counted as the release 25.1.1, and labels that are ignored as if "
+          "they "
           "were not.");
     }
     add(PlanChoice::LossName, is_cut ? "cut_cross_entropy" : "pytorch", "plugins");

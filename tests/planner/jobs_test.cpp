@@ -184,7 +184,8 @@ TEST_F(Jobs, RowsOfAxolotlArePaddedToWholeBlocks) {
   };
   EXPECT_EQ(tokens("packs", packs, PlanChoice::Packing), "16256") << "2 x 8128 hold 2 x 8096";
   EXPECT_EQ(tokens("short", packs + "pad_to_sequence_len: false\n", PlanChoice::Packing), "16192");
-  EXPECT_EQ(tokens("stream", packs + "pretraining_dataset: [{path: c4, type: pretrain}]\n", PlanChoice::Packing), "16192")
+  EXPECT_EQ(tokens("stream", packs + "pretraining_dataset: [{path: c4, type: pretrain}]\n", PlanChoice::Packing),
+            "16192")
       << "a stream pads to sequence_len itself";
   EXPECT_EQ(tokens("rows", length, PlanChoice::Sequence), "8128");
   EXPECT_EQ(tokens("rows", length, PlanChoice::PaddingMask), "yes");
@@ -213,18 +214,21 @@ TEST_F(Jobs, PluginsOfAxolotlSayKernelsAndLoss) {
   ASSERT_TRUE(without) << all_errors(without);
   EXPECT_EQ(said(*without, PlanChoice::Liger), "");
   EXPECT_NE(all_notes(*without).find("Keys of Liger are ignored"), std::string::npos);
-  const Result<Job> cut = read(
-      axolotl("cut", "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"));
+  const Result<Job> cut =
+      read(axolotl("cut", "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"));
   ASSERT_TRUE(cut) << all_errors(cut);
   EXPECT_EQ(said(*cut, PlanChoice::LossName), "cut_cross_entropy") << "the plugin switches itself on";
 }
 
 TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
-  const auto errors = [&](const std::string& name, const std::string& text) { return all_errors(read(file(name, text))); };
+  const auto errors = [&](const std::string& name, const std::string& text) {
+    return all_errors(read(file(name, text)));
+  };
   const auto errors_of = [&](const std::string& more) { return all_errors(read(axolotl("refused", more))); };
   EXPECT_NE(errors("none.yaml", "base_model: a/b\n").find("Without FSDP axolotl trains"), std::string::npos);
-  EXPECT_NE(errors("one.yaml", "base_model: a/b\nfsdp: [full_shard, auto_wrap]\nfsdp_config:\n  fsdp_offload_params: "
-                               "false\n")
+  EXPECT_NE(errors("one.yaml",
+                   "base_model: a/b\nfsdp: [full_shard, auto_wrap]\nfsdp_config:\n  fsdp_offload_params: "
+                   "false\n")
                 .find("/fsdp_config: Runs of axolotl are predicted under FSDP2 alone"),
             std::string::npos);
   const std::string zero = errors("zero.yaml", "base_model: a/b\ndeepspeed: zero3.json\n");
@@ -233,6 +237,7 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(errors_of("adapter: lora\nlora_r: 8\n").find("Adapters are not predicted"), std::string::npos);
   EXPECT_NE(errors_of("qat: {weight_dtype: int4}\n").find("aware of quantization"), std::string::npos) << "an object";
   EXPECT_NE(errors_of("pretraining_dataset: [{path: c4}]\n").find("if they are packed"), std::string::npos);
+  EXPECT_NE(errors_of("model_type: AutoModelForSequenceClassification\n").find("no language model"), std::string::npos);
   EXPECT_NE(errors_of("rl: dpo\n").find("It asks for reinforcement learning"), std::string::npos);
   EXPECT_NE(errors_of("  activation_checkpointing: true\n").find("one inside the other"), std::string::npos);
   EXPECT_NE(errors_of("  offload_params: true\n").find("It asks for offloaded parameters"), std::string::npos);
@@ -248,8 +253,9 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
 
 TEST_F(Jobs, LinesOfAxolotlCountBeforeTheFile) {
   const std::string path = axolotl("line", "micro_batch_size: 1\n");
-  const std::vector<std::string> words = {"axolotl", "train", path, "--micro-batch-size", "4", "--launcher",
-                                          "accelerate", "--", "--num_processes", "16", "--num_machines=2"};
+  const std::vector<std::string> words = {"axolotl",         "train",      path, "--micro-batch-size", "4",
+                                          "--launcher",      "accelerate", "--", "--num_processes",    "16",
+                                          "--num_machines=2"};
   ASSERT_TRUE(is_job_line(words));
   const Result<Job> job = read_job_line(words);
   ASSERT_TRUE(job) << all_errors(job);

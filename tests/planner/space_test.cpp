@@ -71,8 +71,9 @@ TEST(SpaceText, ReshardIsTrueFalseANumberOrKeepLast) {
   EXPECT_EQ(*parse_reshard("keep-last:3"), (ReshardChoice{Kind::Always, 0, 3}));
   EXPECT_EQ(*parse_reshard("all"), (ReshardChoice{.kind = Kind::Always, .root = true}));
   EXPECT_EQ(to_string(parse_reshard("1").error().at(0)), "--reshard: 1 means false in FSDP2. Write false.");
-  EXPECT_EQ(to_string(parse_reshard("maybe").error().at(0)),
-            "--reshard: \"maybe\" is not a way to reshard. Write true, false, all, a world size such as 8, or keep-last:4.");
+  EXPECT_EQ(
+      to_string(parse_reshard("maybe").error().at(0)),
+      "--reshard: \"maybe\" is not a way to reshard. Write true, false, all, a world size such as 8, or keep-last:4.");
 }
 
 TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
@@ -100,7 +101,8 @@ TEST(SpaceText, ReadsBackAsWritten) {
   for (const std::string text : {"blocks", "4", "sublayers", "projections", "root", "a.*,b", "size:100M", "size:1500K",
                                  "size:1234567", "class:A,B"})
     EXPECT_EQ(to_text(*parse_wrap(text)), text);
-  for (const std::string text : {"true", "false", "all", "8", "keep-last:3"}) EXPECT_EQ(to_text(*parse_reshard(text)), text);
+  for (const std::string text : {"true", "false", "all", "8", "keep-last:3"})
+    EXPECT_EQ(to_text(*parse_reshard(text)), text);
   for (const std::string text :
        {"none", "full", "selective", "full:12", "selective:32,0", "save-matmuls", "save-attention:3"}) {
     EXPECT_EQ(to_text(*parse_checkpoint(text)), text);
