@@ -15,7 +15,7 @@
 // accelerate 1.13.0, utils/fsdp_utils.py (fsdp2_prepare_auto_wrap_policy); transformers 5.16.1, training_args.py.
 //
 // Not modeled: runs without FSDP, in which embeddings, head and norms stay in float32 beside weights in bfloat16;
-// FSDP1; adapters; rows without padding of flash-attn.
+// FSDP1; adapters; rows without padding of flash-attn; packed rows of sdpa.
 
 #include "planner/jobs/axolotl_job.h"
 
@@ -228,30 +228,17 @@ class AxolotlReader {
   void say_packed_row(std::int64_t tokens) {
     const std::string kernel = attention();
     add(PlanChoice::Packing, std::to_string(tokens), "sample_packing");
-    if (kernel == "flash_attention_2") {
-      add(PlanChoice::PackedAttentionName, "flash_attn", "attn_implementation");
-    } else if (kernel == "sdpa" && keys_.flag("sdpa_varlen").value_or(true)) {
-      // Its documents are kept apart by torch.nn.attention.varlen, in rows that are as many as micro_batch_size.
-      add(PlanChoice::PackedAttentionName, "varlen", "attn_implementation");
-      job_.notes.emplace_back(
-          "sdpa_varlen switches itself on: heads of at most 256 numbers, and no sliding window, are assumed.");
-      if (keys_.word("gradient_checkpointing").value_or("false") == "false") {
-        keys_.refuse("attn_implementation",
-                     "Without checkpoints the first step of rows that are packed for sdpa takes 2.6 % more than "
-                     "predicted.",
-                     "Write gradient_checkpointing: true, or flash_attention_2.");
-      }
-    } else {
+    add(PlanChoice::PackedAttentionName, "flash_attn", "attn_implementation");
+    if (kernel == "sdpa") {
+      keys_.refuse("sample_packing",
+                   "The first step of rows that are packed for sdpa takes 1 to 3 % more than predicted.",
+                   "Write attn_implementation: flash_attention_2.");
+    } else if (kernel != "flash_attention_2") {
       keys_.refuse("sample_packing",
                    kernel.empty() ? "Without attn_implementation packed documents attend to each other."
                                   : fmt::format("{} is not predicted for packed rows.", kernel),
                    "Write attn_implementation: flash_attention_2.");
     }
-    refuse_other_packing(kernel);
-  }
-
-  /// Packed rows that are not made by default.
-  void refuse_other_packing(std::string_view kernel) {
     if (is_on("streaming") && !keys_.has("pretraining_dataset")) {
       keys_.refuse("streaming", "A stream of conversations was not compared with a run.", "Remove it.");
     }
@@ -259,8 +246,8 @@ class AxolotlReader {
       keys_.refuse("pretrain_multipack_attn", "Packed documents that attend to each other are not predicted.",
                    "Remove it.");
     }
-    if (const auto rows = keys_.flag("multipack_real_batches"); rows && *rows != (kernel == "sdpa")) {
-      keys_.refuse("multipack_real_batches", "Other packed rows than those by default were not compared with a run.",
+    if (is_on("multipack_real_batches")) {
+      keys_.refuse("multipack_real_batches", "Several packed rows in a batch were not compared with a run.",
                    "Remove it.");
     }
   }

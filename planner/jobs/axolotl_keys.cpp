@@ -72,7 +72,7 @@ constexpr JobKey kAxolotlKeys[] = {
     {"gemma4_hybrid_attn_impl", Usual, "", "two attentions"},
     {"large_head_attention", Usual, "sdpa", "other kernels of attention"},
     {"flash_attn_d512", Usual, "", "other kernels of attention"},
-    {"sdpa_varlen", Read},
+    {"sdpa_varlen"},
     {"fused_attn_kernel", Usual, "", "a fused kernel of norm and positions"},
     {"experts_implementation", Usual, "", "other kernels of experts"},
     {"scaling_softmax", Usual, "", "a scaled softmax"},

@@ -242,8 +242,9 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(errors_of("  activation_checkpointing: true\n").find("one inside the other"), std::string::npos);
   EXPECT_NE(errors_of("  offload_params: true\n").find("It asks for offloaded parameters"), std::string::npos);
   EXPECT_NE(errors_of("sample_packing: true\n").find("packed documents attend to each other"), std::string::npos);
-  EXPECT_NE(errors_of("sample_packing: true\nsdp_attention: true\n").find("Without checkpoints the first step"),
-            std::string::npos);
+  EXPECT_NE(
+      errors_of("sample_packing: true\nsdp_attention: true\n").find("The first step of rows that are packed for sdpa"),
+      std::string::npos);
   EXPECT_NE(errors_of("flash_attention: true\n").find("for rows that end in padding"), std::string::npos);
   EXPECT_NE(errors_of("plugins: [my.Plugin]\n").find("The plugin \"my.Plugin\" is not predicted"), std::string::npos);
   EXPECT_NE(errors_of("optimizer: adamw_bnb_8bit\n").find("axolotl refuses adamw_bnb_8bit"), std::string::npos);

@@ -60,7 +60,6 @@ JOBS = [
     Job("packed rows", "llama", 1, {**PACKED, "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}),
     Job("kernels of Liger", "qwen3", 1, {**PACKED, **KERNELS, "gradient_checkpointing": True}, {"reshard_after_forward": False}),
     Job("packed stream", "llama", 1, {**PACKED, "pretraining_dataset": [{"path": "mixed", "type": "pretrain", "split": "train"}]}),
-    Job("packed by PyTorch", "llama", 1, {**PACKED, "attn_implementation": "sdpa", "gradient_checkpointing": True}),
 ]  # fmt: skip
 
 
