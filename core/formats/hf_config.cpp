@@ -34,9 +34,9 @@ using hf_models::Target;
 
 constexpr int kFirstOtherVersion = 5;
 
-std::array<std::span<const Kind>, 4> all_kinds() {
-  return {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::mixture_kinds(),
-          hf_models::other_kinds()};
+std::array<std::span<const Kind>, 5> all_kinds() {
+  return {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::layer_norm_decoder_kinds(),
+          hf_models::mixture_kinds(), hf_models::other_kinds()};
 }
 
 const Kind* find_kind(std::string_view model_type) {

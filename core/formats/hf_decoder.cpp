@@ -69,11 +69,17 @@ void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& r
   }
   HfConfigReader scaling(value, config.whose(), config.errors());
   scaling.alias("rope_type", "type");
-  const std::string type = scaling.text("rope_type", "default", {"default", "llama3", "linear", "yarn"});
+  const bool is_hunyuan = config.whose() == "hunyuan_v1_dense";
+  const std::string type = is_hunyuan ? scaling.text("rope_type", "default", {"default", "dynamic"})
+                                      : scaling.text("rope_type", "default", {"default", "llama3", "linear", "yarn"});
   rotary.theta = scaling.positive("rope_theta", rotary.theta);
   partial = scaling.positive("partial_rotary_factor", partial);
-  if (type != "default") rotary.scaling = type;
-  if (type == "llama3") {
+  if (type != "default" && type != "dynamic") rotary.scaling = type;
+  if (type == "dynamic") {
+    // A larger base, with the power d / (d - 2) for heads of d numbers, which the caller applies.
+    rotary.alpha = scaling.positive("alpha", 1);
+    scaling.pass_over({"beta_fast", "beta_slow", "factor", "mscale", "mscale_all_dim"});
+  } else if (type == "llama3") {
     need(config, value, type, {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
     rotary.factor = scaling.positive("factor", 8);
     rotary.low_freq_factor = scaling.positive("low_freq_factor", 1);
@@ -87,6 +93,8 @@ void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& r
     need(config, value, type, {"factor", "original_max_position_embeddings"});
     read_yarn(scaling, rotary);
   }
+  // Ministral 3: factors of queries by their positions, which are 1 in the positions of pre-training.
+  if (config.whose() == "ministral3") scaling.pass_over({"llama_4_scaling_beta", "max_position_embeddings"});
   // A key of another kind of scaling is an error; otherwise nobody would notice that it has no effect.
   const JsonValue* named = scaling.find("rope_type");
   if (named != nullptr && named->text != type) return;
@@ -170,7 +178,7 @@ Decoder read_decoder(HfConfigReader& config, const Defaults& defaults) {
                 "It divides \"num_attention_heads\".");
   }
   model.positions = config.size("max_position_embeddings", defaults.positions);
-  model.norm_eps = config.positive("rms_norm_eps", defaults.norm_eps);
+  model.norm_eps = config.positive(defaults.eps_key, defaults.norm_eps);
   model.initial_std = config.positive("initializer_range", kUsualInitialStd);
   model.tied = config.flag("tie_word_embeddings", defaults.tied);
   model.padding = config.padding_index("pad_token_id", defaults.pad_token, model.vocab_size);
@@ -180,8 +188,9 @@ Decoder read_decoder(HfConfigReader& config, const Defaults& defaults) {
 }
 
 void read_activation(HfConfigReader& config, std::string_view key, std::string_view otherwise, Decoder& model) {
-  const std::string name = config.text(key, otherwise, {"silu", "swish", "gelu_pytorch_tanh"});
-  model.is_gelu = name == "gelu_pytorch_tanh";
+  const std::string name =
+      config.text(key, otherwise, {"silu", "swish", "gelu_pytorch_tanh", "gelu", "gelu_new", "relu2"});
+  model.activation = name == "silu" || name == "swish" ? "" : name == "gelu_pytorch_tanh" ? "gelu_tanh" : name;
 }
 
 void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window, Decoder& model,
@@ -244,6 +253,7 @@ void write_rotary(JsonWriter& json, const Decoder& model, const Rotary& rotary) 
   if (model.is_gpt_oss) json.member("by_halves", true);
   if (model.is_version5 && !model.is_gpt_oss) json.member("elementwise", true);
   if (model.complex_rotary) json.member("complex", true);
+  if (model.turns_in_fp32 && model.interleaved) json.member("interleaved", true);
   if (rotary.scaling.empty()) return;
   json.member("rope_scaling", rotary.scaling);
   json.member("rope_factor", rotary.factor);
@@ -313,6 +323,11 @@ void write_attention(JsonWriter& json, const Decoder& model, std::int64_t first,
   if (model.fused_qkv) json.member("fused_qkv", true);
   if (model.cuts_heads) json.member("partial_rotary", true);
   if (model.interleaved) json.member("interleaved_rotary", true);
+  if (model.turns_in_fp32) json.member("wide_rotary", true);
+  if (model.qk_norm_last) json.member("qk_norm_last", true);
+  if (model.scaled_queries) json.member("scaled_queries", true);
+  if (!model.norm.empty()) json.member("norm", model.norm);
+  if (model.is_dense_named) json.member("output_projection", "dense");
   if (model.is_gpt_oss) {
     json.member("rotary_by_halves", true);
     json.member("sinks", true);
@@ -332,10 +347,12 @@ void write_dense_layer(JsonWriter& json, const Decoder& model, std::int64_t firs
   write_attention(json, model, first, last);
   json.member("intermediate_size", model.intermediate_size);
   if (model.mlp_bias) json.member("mlp_bias", true);
-  if (model.is_gelu) json.member("activation", "gelu_tanh");
+  if (!model.mlp.empty()) json.member("mlp", model.mlp);
+  if (!model.activation.empty()) json.member("activation", model.activation);
   if (model.residual_dropout > 0) json.member("residual_dropout", model.residual_dropout);
   if (model.fused_gate_up) json.member("fused_gate_up", true);
   if (!model.norms.empty()) json.member("norms", model.norms);
+  if (model.layer_dropout > 0) json.member("layer_dropout", model.layer_dropout);
   if (model.scales) json.member("residual_multiplier", model.residual_scale);
 }
 
@@ -346,6 +363,7 @@ void write_expert_layer(JsonWriter& json, const Decoder& model, std::int64_t fir
   json.member("norm_topk_prob", model.norm_topk_prob);
   json.member("moe_intermediate_size", model.expert_size);
   if (model.is_mixtral) json.member("naming", "mixtral");
+  if (model.has_gated_share) json.member("naming", "qwen2");
   if (model.is_gpt_oss) {
     json.member("naming", "gpt_oss");
     json.member("swiglu_alpha", model.swiglu_alpha);
@@ -356,6 +374,7 @@ void write_expert_layer(JsonWriter& json, const Decoder& model, std::int64_t fir
   if (model.mlp_bias) json.member("mlp_bias", true);
   if (model.router.empty()) return;
   json.member("router", model.router);
+  if (model.router == "narrow_sigmoid") return;
   if (model.groups > 0) json.member("n_group", model.groups);
   json.member("topk_group", model.topk_groups);
   json.member("routed_scaling_factor", model.routed_scale);
@@ -378,6 +397,21 @@ void write_layers(HfSpecText& spec, const Decoder& model) {
   }
 }
 
+void write_last_norm(HfSpecText& spec, const Decoder& model, std::string_view name) {
+  const auto options = [&](JsonWriter& json) {
+    write_norms(json, model);
+    if (model.norm == "layer_unit") json.member("unit_offset", true);
+    if (model.norm == "layer_wide") {
+      json.member("bias", false);
+      json.member("wide_weight", true);
+    }
+    json.member("eps", model.norm_eps);
+  };
+  if (model.norm.empty()) return spec.module(name, "rms_norm", options, model.family + "RMSNorm");
+  const std::string own = model.norm == "layer" ? "LayerNorm" : model.family + "LayerNorm";
+  spec.module(name, "layer_norm", options, model.norm == "layer_unit" ? own + "1P" : own);
+}
+
 }  // namespace
 
 bool is_version5(const Target& target) {
@@ -387,7 +421,8 @@ bool is_version5(const Target& target) {
 
 std::string spec_of_decoder(Decoder model, Target& target) {
   // The mixtures that only transformers 5 builds as planned, and what it wrote itself.
-  model.is_version5 = model.is_gpt_oss || model.latent || !model.router.empty() || is_version5(target);
+  model.is_version5 = model.is_gpt_oss || model.latent || !model.router.empty() || model.has_gated_share ||
+                      model.scaled_queries || is_version5(target);
   HfSpecText spec(target.name, target.source, target.dtype, {{"batch", 1}, {"seq", usual_seq(model.positions)}});
   spec.inputs({{"input_ids", {"batch", "seq"}}, {"labels", {"batch", "seq"}}});
   spec.classes({{"", target.architecture}, {"model", model.family + "Model"}});
@@ -400,6 +435,14 @@ std::string spec_of_decoder(Decoder model, Target& target) {
     json.member("scale", std::sqrt(static_cast<double>(model.hidden_size)));
     json.member("round_scale", true);
   });
+  if (model.embedding_dropout > 0) {
+    spec.op("", {}, [&](JsonWriter& json) {
+      json.member("op", "dropout");
+      json.member("inputs", std::vector<std::string>{"hidden"});
+      json.member("probability", model.embedding_dropout);
+      json.member("outputs", std::vector<std::string>{"hidden"});
+    });
+  }
   const auto table = [&](const std::string& name, const Rotary& rotary, bool is_local) {
     spec.module("model." + name, "rotary_table", [&](JsonWriter& json) {
       write_rotary(json, model, rotary);
@@ -413,21 +456,19 @@ std::string spec_of_decoder(Decoder model, Target& target) {
   table(model.rotary_name, model.rotary, false);
   if (model.local_rotary) table(model.local_name, *model.local_rotary, true);
   write_layers(spec, model);
-  const auto norm = [&](JsonWriter& json) {
-    write_norms(json, model);
-    json.member("eps", model.norm_eps);
-  };
-  spec.module("model.norm", "rms_norm", norm, model.family + "RMSNorm");
+  const std::string last_norm = model.is_dense_named ? "model.final_layernorm" : "model.norm";
+  write_last_norm(spec, model, last_norm);
   spec.module("lm_head", "lm_head", [&](JsonWriter& json) {
     json.member("vocab_size", model.vocab_size);
-    if (model.scales) json.member("scale", model.logit_scale);
+    if (model.head_bias) json.member("bias", true);
+    if (model.scales || model.scales_logits) json.member("scale", model.logit_scale);
   });
   spec.module("", "cross_entropy", [&](JsonWriter& json) {
     json.member("shift", true);
     if (model.logit_softcap) json.member("softcap", *model.logit_softcap);
   });
   spec.end_modules();
-  std::vector<std::string> registered = {"model.embed_tokens", "model.layers", "model.norm"};
+  std::vector<std::string> registered = {"model.embed_tokens", "model.layers", last_norm};
   registered.push_back("model." + model.rotary_name);
   if (model.local_rotary) registered.push_back("model." + model.local_name);
   spec.registration(registered);

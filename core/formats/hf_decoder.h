@@ -34,6 +34,7 @@ struct Defaults {
   std::optional<std::int64_t> pad_token = {};
   std::optional<double> partial_rotary = {};  ///< Share of a head that is turned. `nullopt`: all, and no key for it.
   bool has_rotary_by_type = false;            ///< "rope_parameters" may have a table for each type of layer.
+  std::string_view eps_key = "rms_norm_eps";  ///< The epsilon of the norms.
 };
 
 /// A rotary table.
@@ -46,6 +47,7 @@ struct Rotary {
   std::int64_t original_positions = 1;
   double beta_fast = 32, beta_slow = 1, attention_factor = 1;
   double mscale_all = 0;  ///< "mscale_all_dim"; 0 if absent.
+  double alpha = 1;       ///< Hunyuan's dynamic scaling.
   bool truncate = true;
 };
 
@@ -71,10 +73,19 @@ struct Decoder {
   bool has_rotary_by_type = false;
   std::int64_t rotary_dim = 1;  ///< Numbers of a head that are turned.
   // Settings of some families.
-  bool qkv_bias = false, output_bias = false, mlp_bias = false, qk_norm = false, is_gelu = false;
+  bool qkv_bias = false, output_bias = false, mlp_bias = false, qk_norm = false;
+  std::string activation = {};             ///< As the option of "decoder_layer"; empty means silu.
   std::vector<std::int64_t> windows = {};  ///< For each layer; 0 means all tokens. Empty means 0 for all.
   bool is_gemma = false;                   ///< Norms by 1 + weight, embeddings times the root of their width.
   std::string norms = {};                  ///< As the option of "decoder_layer"; empty means before.
+  std::string norm = {};                   ///< The same; empty means rms.
+  std::string mlp = {};                    ///< The same; empty means gated.
+  bool is_dense_named = false;  ///< The output projection is "dense", the last norm "final_layernorm" (Phi-2).
+  bool head_bias = false;
+  bool turns_in_fp32 = false;  ///< Option "wide_rotary".
+  bool qk_norm_last = false, scaled_queries = false;
+  double layer_dropout = 0, embedding_dropout = 0;
+  bool scales_logits = false;  ///< By `logit_scale` alone (Cohere).
   bool fused_qkv = false, fused_gate_up = false, qk_norm_of_all_heads = false;
   bool wide_norms = false, wide_rotary = false;             ///< In fp32: OLMo.
   bool cuts_heads = false, interleaved = false;             ///< Options "partial_rotary" and "interleaved_rotary".
@@ -87,8 +98,9 @@ struct Decoder {
   std::int64_t num_experts = 0, experts_per_token = 0, expert_size = 0;
   bool norm_topk_prob = true;
   bool is_mixtral = false;
-  bool stacked = false;     ///< As transformers 5 has its experts.
-  std::string router = {};  ///< As the option of "moe_layer"; empty means softmax.
+  bool has_gated_share = false;  ///< Qwen2-MoE: "shared_expert", times a sigmoid.
+  bool stacked = false;          ///< As transformers 5 has its experts.
+  std::string router = {};       ///< As the option of "moe_layer"; empty means softmax.
   std::int64_t groups = 1, topk_groups = 1, shared_size = 0;
   double routed_scale = 1;
   bool is_gpt_oss = false;  ///< Sinks, masks of numbers, tables and experts of its own.

@@ -1,8 +1,8 @@
 // Mixtures of experts of 2024 and 2025 as facts of the shape of Llama: gpt-oss, DeepSeek-V2 and V3 (Moonlight,
-// Kimi-K2), GLM-4.7-Flash.
+// Kimi-K2), GLM-4.7-Flash, MiniMax-M2, Qwen2-MoE.
 //
-// Sources: transformers 5.24.0, models/{gpt_oss,deepseek_v2,deepseek_v3,glm4_moe_lite}/configuration_*.py for defaults,
-// modeling_*.py for the keys that are read.
+// Sources: transformers 5.24.0, models/{gpt_oss,deepseek_v2,deepseek_v3,glm4_moe_lite,minimax_m2,qwen2_moe}
+// /configuration_*.py for defaults, modeling_*.py for the keys that are read.
 //
 // Not modeled: layers that predict several tokens, which no class builds for training; the auxiliary loss of routers.
 
@@ -51,6 +51,24 @@ constexpr Defaults kGlm4MoeLite = {.family = "Glm4MoeLite",
                                    .head_dim = 64,
                                    .positions = 202752,
                                    .norm_eps = 1e-5};
+
+constexpr Defaults kMinimaxM2 = {.family = "MiniMaxM2",
+                                 .vocab_size = 200064,
+                                 .hidden_size = 3072,
+                                 .intermediate_size = 1536,
+                                 .layers = 62,
+                                 .heads = 48,
+                                 .kv_heads = 8,
+                                 .head_dim = 128,
+                                 .positions = 196608,
+                                 .partial_rotary = 1};
+constexpr Defaults kQwen2Moe = {.family = "Qwen2Moe",
+                                .vocab_size = 151936,
+                                .hidden_size = 2048,
+                                .intermediate_size = 5632,
+                                .layers = 24,
+                                .heads = 16,
+                                .kv_heads = 16};
 
 /// The only class that is planned has its experts stacked.
 void note_version(Target& target) {
@@ -201,6 +219,54 @@ std::string deepseek_v2(HfConfigReader& config, Target& target) {
   return spec_of_decoder(model, target);
 }
 
+std::string minimax_m2(HfConfigReader& config, Target& target) {
+  config.alias("num_local_experts", "num_experts");
+  Decoder model = read_decoder(config, kMinimaxM2);
+  // Published files name the numbers of a head that are turned.
+  if (const auto turned = config.size_or_null("rotary_dim")) model.rotary_dim = std::min(*turned, model.head_dim);
+  read_experts(config, "num_local_experts", 256, 8, model);
+  if (model.num_experts == 0) config.fail("num_local_experts", "A mixture of no experts.", "It has 1 at least.");
+  config.only("router_jitter_noise", 0.0);
+  model.expert_size = model.intermediate_size;
+  model.is_mixtral = model.stacked = model.cuts_heads = model.qk_norm_of_all_heads = true;
+  model.router = "narrow_sigmoid";
+  note_version(target);
+  // What the class does anyway, and layers that predict several tokens.
+  config.pass_over({"use_qk_norm", "qk_norm_type", "use_routing_bias", "scoring_func", "attn_type_list",
+                    "shared_intermediate_size", "shared_moe_mode", "layernorm_full_attention_beta",
+                    "layernorm_linear_attention_beta", "layernorm_mlp_beta", "mtp_transformer_layers",
+                    "num_mtp_modules", "use_mtp"});
+  return spec_of_decoder(model, target);
+}
+
+std::string qwen2_moe(HfConfigReader& config, Target& target) {
+  config.alias("num_experts", "num_local_experts");
+  Decoder model = read_decoder(config, kQwen2Moe);
+  read_experts(config, "num_experts", 60, 4, model);
+  if (model.num_experts == 0) config.fail("num_experts", "A mixture of no experts.", "It has 1 at least.");
+  model.expert_size = config.size("moe_intermediate_size", 1408);
+  model.shared_size = config.size("shared_expert_intermediate_size", 5632);
+  model.norm_topk_prob = config.flag("norm_topk_prob", false);
+  model.qkv_bias = config.flag("qkv_bias", true);
+  model.stacked = model.has_gated_share = true;
+  const std::int64_t step = config.size("decoder_sparse_step", 1);
+  std::vector<std::int64_t> dense;
+  if (const JsonValue* given = config.find("mlp_only_layers"); given != nullptr && given->type != JsonType::Null) {
+    read_json(*given, dense, config.errors(), IntegerRange{0, model.layers - 1});
+  }
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    model.dense.push_back((i + 1) % step != 0 || std::find(dense.begin(), dense.end(), i) != dense.end());
+  }
+  const auto early = [](std::int64_t layer, std::int64_t first) { return (layer + 1) % 2 != 0 && layer < first; };
+  const bool slides = config.flag("use_sliding_window", false);
+  // save_pretrained writes 0 for a window that is switched off.
+  if (!slides) config.pass_over({"sliding_window"});
+  const auto window = slides ? config.size_or_null("sliding_window", 4096) : std::nullopt;
+  read_layer_types(config, window, model, early, config.count("max_window_layers", 28));
+  note_version(target);
+  return spec_of_decoder(model, target);
+}
+
 }  // namespace
 
 std::span<const Kind> mixture_kinds() {
@@ -210,6 +276,8 @@ std::span<const Kind> mixture_kinds() {
       {"glm4_moe_lite", {"Glm4MoeLiteForCausalLM"}, glm4_moe_lite, false, true},
       {"gpt_oss", {"GptOssForCausalLM"}, gpt_oss, false, true, "mxfp4"},
       {"kimi_k2", {"DeepseekV3ForCausalLM"}, deepseek_v3, false, true, "fp8"},
+      {"minimax_m2", {"MiniMaxM2ForCausalLM"}, minimax_m2, false, true, "fp8"},
+      {"qwen2_moe", {"Qwen2MoeForCausalLM"}, qwen2_moe, false, true},
   };
   return kKinds;
 }

@@ -40,6 +40,7 @@ struct Kind {
 // Sorted by model_type.
 std::span<const Kind> decoder_kinds();
 std::span<const Kind> newer_decoder_kinds();
+std::span<const Kind> layer_norm_decoder_kinds();
 std::span<const Kind> mixture_kinds();
 std::span<const Kind> other_kinds();
 

@@ -1,5 +1,5 @@
 // Decoder-only language models of 2024 and 2025 as facts of the shape of Llama: SmolLM3, Phi-3 and Phi-4, OLMo 2 and 3,
-// Gemma 1 and 3, GLM-4 and 4.5, Seed-OSS, EXAONE 4 and Granite.
+// Gemma 1 and 3, GLM-4 and 4.5, Seed-OSS, EXAONE 4, Granite, Arcee, ERNIE 4.5, Hunyuan, Ministral and Ministral 3.
 //
 // Sources: transformers 4.57.3 and 5.24.0, models/*/configuration_*.py for defaults (4.57.3 where they differ),
 // models/*/modeling_*.py for the keys that are read.
@@ -109,6 +109,37 @@ constexpr Defaults kGlm4Moe = {.family = "Glm4Moe",
                                .positions = 131072,
                                .norm_eps = 1e-5,
                                .partial_rotary = 0.5};
+constexpr Defaults kArcee = {
+    .family = "Arcee", .hidden_size = 2560, .intermediate_size = 18432, .positions = 4096, .norm_eps = 1e-5};
+constexpr Defaults kErnie = {.family = "Ernie4_5",
+                             .vocab_size = 103424,
+                             .hidden_size = 1024,
+                             .intermediate_size = 3072,
+                             .layers = 18,
+                             .heads = 16,
+                             .kv_heads = 2,
+                             .head_dim = 128,
+                             .positions = 131072,
+                             .norm_eps = 1e-5,
+                             .rope_theta = 500000,
+                             .tied = true,
+                             .pad_token = 0};
+constexpr Defaults kHunyuan = {.family = "HunYuanDenseV1",
+                               .vocab_size = 290943,
+                               .intermediate_size = 11008,
+                               .positions = 2048,
+                               .norm_eps = 1e-5,
+                               .pad_token = 0};
+constexpr Defaults kMinistral = {.family = "Ministral", .kv_heads = 8, .positions = 131072};
+constexpr Defaults kMinistral3 = {.family = "Ministral3",
+                                  .vocab_size = 131072,
+                                  .layers = 34,
+                                  .kv_heads = 8,
+                                  .head_dim = 128,
+                                  .positions = 262144,
+                                  .norm_eps = 1e-5,
+                                  .rope_theta = 1e6,
+                                  .pad_token = 11};
 constexpr Defaults kGranite = {.family = "Granite", .intermediate_size = 11008, .positions = 2048};
 
 /// Biases of all projections of attention, as in Llama.
@@ -289,6 +320,61 @@ std::string glm4_moe(HfConfigReader& config, Target& target) {
   return spec_of_decoder(model, target);
 }
 
+std::string arcee(HfConfigReader& config, Target& target) {
+  Decoder model = read_decoder(config, kArcee);
+  model.mlp = "up_down";
+  read_activation(config, "hidden_act", "relu2", model);
+  read_attention_bias(config, model);
+  model.mlp_bias = config.flag("mlp_bias", false);
+  return spec_of_decoder(model, target);
+}
+
+/// Neighbors are turned by tables in fp32.
+std::string ernie4_5(HfConfigReader& config, Target& target) {
+  Decoder model = read_decoder(config, kErnie);
+  read_activation(config, "hidden_act", "silu", model);
+  model.qkv_bias = model.output_bias = model.mlp_bias = config.flag("use_bias", false);
+  model.interleaved = model.wide_rotary = true;
+  // Its attention never drops.
+  model.attention_dropout = 0;
+  config.pass_over({"compression_ratio", "freq_allocation", "rope_3d", "use_flash_attention", "fuse_rms_norm"});
+  return spec_of_decoder(model, target);
+}
+
+std::string hunyuan_v1_dense(HfConfigReader& config, Target& target) {
+  config.alias("head_dim", "attention_head_dim");
+  Decoder model = read_decoder(config, kHunyuan);
+  read_activation(config, "hidden_act", "silu", model);
+  read_attention_bias(config, model);
+  model.qk_norm_last = true;
+  const auto width = static_cast<double>(model.head_dim);
+  if (model.rotary.alpha != 1) model.rotary.theta *= std::pow(model.rotary.alpha, width / (width - 2));
+  config.pass_over({"pretraining_tp", "eod_token_id", "use_qk_norm", "use_cla", "use_rotary_pos_emb", "mlp_bias",
+                    "norm_type", "im_end_id", "im_newline_id", "im_start_id", "image_token_id", "text_start_id",
+                    "text_end_id", "mask_init_id", "sep_token_id", "org_vocab_size", "cla_share_factor"});
+  return spec_of_decoder(model, target);
+}
+
+std::string ministral(HfConfigReader& config, Target& target) {
+  Decoder model = read_decoder(config, kMinistral);
+  read_activation(config, "hidden_act", "silu", model);
+  const auto always = [](std::int64_t /*layer*/, std::int64_t /*first*/) { return true; };
+  read_layer_types(config, config.size_or_null("sliding_window", 4096), model, always, 0);
+  return spec_of_decoder(model, target);
+}
+
+std::string ministral3(HfConfigReader& config, Target& target) {
+  Decoder model = read_decoder(config, kMinistral3);
+  read_activation(config, "hidden_act", "silu", model);
+  slide_everywhere(config.size_or_null("sliding_window"), model);
+  if (config.find("rope_scaling") == nullptr && config.find("rope_parameters") == nullptr) {
+    model.rotary = {.theta = model.rotary.theta, .scaling = "yarn", .factor = 16, .original_positions = 16384};
+    model.rotary.attention_factor = 1;
+  }
+  model.scaled_queries = true;
+  return spec_of_decoder(model, target);
+}
+
 std::string granite(HfConfigReader& config, Target& target) {
   Decoder model = read_decoder(config, kGranite);
   read_activation(config, "hidden_act", "silu", model);
@@ -307,6 +393,8 @@ std::string granite(HfConfigReader& config, Target& target) {
 
 std::span<const Kind> newer_decoder_kinds() {
   static const std::vector<Kind> kKinds = {
+      {"arcee", {"ArceeForCausalLM"}, arcee},
+      {"ernie4_5", {"Ernie4_5ForCausalLM"}, ernie4_5, false, true},
       {"exaone4", {"Exaone4ForCausalLM"}, exaone4},
       {"gemma", {"GemmaForCausalLM"}, gemma},
       {"gemma3_text", {"Gemma3ForCausalLM"}, gemma3_text},
@@ -314,6 +402,9 @@ std::span<const Kind> newer_decoder_kinds() {
       {"glm4", {"Glm4ForCausalLM"}, glm4},
       {"glm4_moe", {"Glm4MoeForCausalLM"}, glm4_moe, false, true},
       {"granite", {"GraniteForCausalLM"}, granite},
+      {"hunyuan_v1_dense", {"HunYuanDenseV1ForCausalLM"}, hunyuan_v1_dense, false, true},
+      {"ministral", {"MinistralForCausalLM"}, ministral, false, true},
+      {"ministral3", {"Ministral3ForCausalLM"}, ministral3, false, true, "fp8"},
       {"olmo2", {"Olmo2ForCausalLM"}, olmo2},
       {"olmo3", {"Olmo3ForCausalLM"}, olmo3},
       {"phi3", {"Phi3ForCausalLM"}, phi3},

@@ -94,6 +94,7 @@ enum class OpKind : std::uint8_t {
             ///< [experts, hidden] in fp32, sigmoids, the choice corrected by the buffer e_score_correction_bias
             ///< [experts] within the `topk_groups` best of `groups`; weights in fp32, times `scale`. With the parameter
             ///< and no `sigmoid`, a softmax in fp32 in place of sigmoids (DeepSeek-V2; `groups` of 0: not by groups).
+            ///< With `sigmoid` and no parameter, the scores' sigmoids in fp32, corrected (MiniMax-M2).
             ///< `top_first`:
             ///< top-k of the scores, and a softmax of the k alone (gpt-oss).
   Experts,  ///< x [tokens, hidden], weights, indices -> [tokens, hidden]. Parameters: gate, up, down of each expert in
@@ -199,18 +200,19 @@ struct OpAttributes {
   double eps = 0;                  ///< Added to the variance by a norm; the minimum under the root of Std.
   double momentum = 0.1;           ///< For BatchNorm's running statistics.
   bool partial_rotary = false;     ///< Rotary cuts heads into a turned and a kept part, which may be empty.
-  bool interleaved = false;        ///< Rotary turns neighbors, not halves (GLM).
+  bool interleaved = false;        ///< Rotary turns neighbors, not halves (GLM). RotaryTable: numbers stand twice.
   bool by_halves = false;          ///< Rotary and its table: gpt-oss, DeepSeek-V3.
   bool as_complex = false;         ///< Rotary and its table: complex numbers in fp32, whatever the runtime has.
   bool from_cache = false;         ///< RotaryTable: rows of the module's buffer `cache` by position (torchtitan 0.3).
   bool in_float = false;           ///< Rotary: heads are cast to fp32, turned, and cast back (torchtitan 0.3).
   bool wide = false;               ///< RotaryTable: in fp32, so that heads are turned in fp32 (OLMo). Router.
-  bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
-  bool wide_weight = false;        ///< RMSNorm multiplies by the weight in fp32, and casts last (OLMo 2).
+                                   ///< Rotary: as `in_float`, for [batch, heads, seq, dim] (Cohere).
+  bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma). LayerNorm (Nemotron).
+  bool wide_weight = false;        ///< Norms multiply by the weight in fp32, and cast last (OLMo 2, Cohere).
   bool liger = false;              ///< RMSNorm, Rotary: one kernel of Liger.
   bool in_place = false;           ///< RMSNorm of Liger: its input's gradient is written over its output's.
   bool approximate = false;        ///< GELU by tanh.
-  bool written_out = false;        ///< GELU by tanh, call by call; RotaryTable without a product.
+  bool written_out = false;        ///< GELU by tanh, call by call; RotaryTable without a product. ReLU: squared.
   bool transposed_weight = false;  ///< Linear stores [in, out] (GPT-2's Conv1D).
   bool shift = false;              ///< Cross entropy over next tokens.
   std::int64_t padding_idx = -1;   ///< Embedding: a row without a gradient; -1 if none.

@@ -95,8 +95,9 @@ struct EmbeddingOptions {
 struct NormOptions {
   bool affine = true;                ///< With a weight.
   bool bias = true;                  ///< LayerNorm, GroupNorm and BatchNorm: with a bias too.
-  bool unit_offset = false;          ///< RMSNorm: multiplies by 1 + weight (Gemma).
-  bool wide_weight = false;          ///< RMSNorm: multiplies by the weight in fp32, and casts last (OLMo 2).
+  bool unit_offset = false;          ///< RMSNorm, LayerNorm: multiplies by 1 + weight (Gemma, Nemotron).
+  bool wide_weight = false;          ///< RMSNorm: multiplies by the weight in fp32, and casts last (OLMo 2). LayerNorm:
+                                     ///< the same, written out and without a bias (Cohere).
   std::string_view class_name = {};  ///< Defaults to PyTorch's own ("LayerNorm").
   double eps = 0;                    ///< 0 means 1e-6 for RMSNorm, 1e-5 for the others.
   double momentum = 0.1;             ///< For BatchNorm's running statistics.
@@ -262,6 +263,7 @@ class BlockBuilder {
     bool complex = false;
     bool elementwise = false;
     bool from_cache = false;
+    bool interleaved = false;
   };
   CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies,
                       TableOptions options);
@@ -281,6 +283,7 @@ class BlockBuilder {
     bool by_halves = false;
     bool complex = false;
     bool in_float = false;
+    bool wide = false;
     std::string_view family = {};  ///< The first word of the class names, by which Liger replaces it.
   };
   QueryKey rotary(BlockValue query, BlockValue key, CosSin table, RotaryOptions options);

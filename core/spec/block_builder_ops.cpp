@@ -100,7 +100,10 @@ BlockValue BlockBuilder::rms_norm(std::string_view module, BlockValue x, const N
 }
 
 BlockValue BlockBuilder::layer_norm(std::string_view module, BlockValue x, const NormOptions& options) {
-  return norm(OpKind::LayerNorm, module, x, size(x, -1), options, {}, "LayerNorm");
+  NormOptions own = options;
+  own.bias = options.bias && !options.wide_weight;
+  return norm(OpKind::LayerNorm, module, x, size(x, -1), own,
+              {.unit_offset = options.unit_offset, .wide_weight = options.wide_weight}, "LayerNorm");
 }
 
 BlockValue BlockBuilder::group_norm(std::string_view module, BlockValue x, std::int64_t groups,
@@ -192,6 +195,7 @@ BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::in
                          .inputs = {position_ids},
                          .attributes = {.head_dim = head_dim,
                                         .rotary = frequencies,
+                                        .interleaved = options.interleaved,
                                         .by_halves = options.by_halves,
                                         .as_complex = options.complex,
                                         .from_cache = options.from_cache,
@@ -213,6 +217,7 @@ BlockBuilder::QueryKey BlockBuilder::rotary(BlockValue query, BlockValue key, Co
                                           .by_halves = options.by_halves,
                                           .as_complex = options.complex,
                                           .in_float = options.in_float,
+                                          .wide = options.wide,
                                           .liger = liger},
                            .names = {"query", "key"}});
   return {rotated[0], rotated[1]};

@@ -82,7 +82,9 @@ bool is_norm(OpKind kind) {
 /// By the role of a parameter in the op that reads it first.
 InitialValues usual_of(const Op& op, std::size_t index, const InitialValues& weights) {
   if (is_norm(op.kind) && index == 0) {
-    return {.distribution = Distribution::Constant, .std = 0, .value = op.attributes.unit_offset ? 0.0 : 1.0};
+    // Nemotron's LayerNorm multiplies by 2 at first: its class draws ones too.
+    const bool is_zero = op.kind == OpKind::RmsNorm && op.attributes.unit_offset;
+    return {.distribution = Distribution::Constant, .std = 0, .value = is_zero ? 0.0 : 1.0};
   }
   const bool has_bias =
       is_norm(op.kind) || op.kind == OpKind::Linear || op.kind == OpKind::Conv1d || op.kind == OpKind::Conv2d;

@@ -143,7 +143,8 @@ void rotary_table(BlockBuilder& b, const BlockOptions& options) {
                                     {.wide = options.flag("wide"),
                                      .by_halves = options.flag("by_halves"),
                                      .complex = options.flag("complex"),
-                                     .elementwise = options.flag("elementwise")});
+                                     .elementwise = options.flag("elementwise"),
+                                     .interleaved = options.flag("interleaved")});
   const bool is_local = options.flag("local");
   b.output(is_local ? "cos_local" : "cos", table.cos);
   b.output(is_local ? "sin_local" : "sin", table.sin);
@@ -166,7 +167,10 @@ void rms_norm(BlockBuilder& b, const BlockOptions& options) {
 
 void layer_norm(BlockBuilder& b, const BlockOptions& options) {
   b.output("hidden", b.layer_norm("", b.input("hidden"),
-                                  {.bias = options.flag("bias", true), .eps = norm_eps(b, options, "eps")}));
+                                  {.bias = options.flag("bias", true),
+                                   .unit_offset = options.flag("unit_offset"),
+                                   .wide_weight = options.flag("wide_weight"),
+                                   .eps = norm_eps(b, options, "eps")}));
 }
 
 void linear(BlockBuilder& b, const BlockOptions& options) {
@@ -229,6 +233,7 @@ BlockKind rotary_table_kind() {
                {"by_halves", OptionType::Flag, false, "The tables are half as wide as a head (gpt-oss)."},
                {"elementwise", OptionType::Flag, false,
                 "Angles are products of numbers, not of matrices (transformers 5)."},
+               {"interleaved", OptionType::Flag, false, "Each number stands twice, side by side (Cohere)."},
                {"complex", OptionType::Flag, false, "The tables are one of complex numbers (DeepSeek-V2)."},
                {"numeric_masks", OptionType::Flag, false,
                 "Makes causal_mask, and window_mask for any sequence, of numbers and for each sample: for attention "
@@ -264,6 +269,8 @@ std::vector<BlockKind> common_blocks() {
       {.name = "layer_norm",
        .doc = "hidden to hidden, normalized by mean and variance.",
        .options = {{"bias", OptionType::Flag, false, "Has a bias. Defaults to true."},
+                   {"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Nemotron)."},
+                   {"wide_weight", OptionType::Flag, false, "Written out in fp32, cast last, without a bias (Cohere)."},
                    {"eps", OptionType::Number, false, "Added to the variance. Defaults to 1e-5."}},
        .build = layer_norm,
        .class_name = fixed_class<kLayerNorm>},

@@ -2,11 +2,13 @@
 //
 //   decoder_layer  x + attention(norm(x)), then x + mlp(norm(x)): Llama, Mistral, Qwen2, Qwen3, SmolLM3, Phi-3,
 //   Granite;
-//                  with norms after both parts too: Gemma-2, Gemma 3, GLM-4; with norms after them alone: OLMo 2 and 3.
+//                  with norms after both parts too: Gemma-2, Gemma 3, GLM-4; with norms after them alone: OLMo 2 and 3;
+//                  x + attention(norm(x)) + mlp(norm(x)) with one norm: Cohere, Phi-2.
 //   gpt2_layer     the same shape with LayerNorm, biases, one fused q, k, v projection and weights stored as [in, out].
 //
 // Sources: models/llama, mistral, qwen2, qwen3, smollm3, phi3, gemma2, gemma3, glm4, olmo2, olmo3, granite and gpt2
-// /modeling_*.py of transformers 4.57: names, order of registration and order of calls.
+// /modeling_*.py of transformers 4.57; cohere, cohere2, phi, starcoder2, stablelm, nemotron, ministral3 and
+// hunyuan_v1_dense of 5.24: names, order of registration and order of calls.
 // Not modeled: key-value caches, which training does not need.
 
 #include <fmt/format.h>
@@ -49,18 +51,27 @@ std::vector<OptionRule> decoder_attention_rules() {
       {"output_bias", OptionType::Flag, false, "The output projection has a bias."},
       {"qk_norm", OptionType::Flag, false, "RMSNorm over each head of q and k (Qwen3)."},
       {"qk_norm_of_all_heads", OptionType::Flag, false, "RMSNorm over all heads of q, and of k, at once (OLMo 2)."},
+      {"qk_norm_last", OptionType::Flag, false, "RMSNorm over each head of q and k, after rotary positions (Hunyuan)."},
       {"fused_qkv", OptionType::Flag, false, "One projection makes q, k and v (Phi-3)."},
       {"rope", OptionType::Flag, false, "q and k get rotary positions. Defaults to true; false for some of SmolLM3."},
       {"local_rope", OptionType::Flag, false, "Rotary positions of a second table, cos_local and sin_local (Gemma 3)."},
       {"partial_rotary", OptionType::Flag, false,
        "Heads are cut into a turned part, as wide as the table, and a kept one, which may be empty (Phi-3, GLM-4)."},
       {"interleaved_rotary", OptionType::Flag, false, "Rotary positions turn neighbors, not halves (GLM-4)."},
+      {"wide_rotary", OptionType::Flag, false, "q and k are cast to fp32 before they are turned (Cohere)."},
       {"unit_offset", OptionType::Flag, false, "Norms multiply by 1 + weight (Gemma)."},
       {"wide_weight", OptionType::Flag, false, "Norms multiply by the weight in fp32, and cast last (OLMo 2)."},
       {"rotary_by_halves", OptionType::Flag, false, "Rotary positions turn halves in products of their own (gpt-oss)."},
       {"sinks", OptionType::Flag, false, "One more score of no key in each row of attention (gpt-oss)."},
       {"sliding_window", OptionType::Count, false, "Tokens that attention looks back; 0: all."},
       {"attention_softcap", OptionType::Number, false, "Cap on attention scores (Gemma-2)."},
+      {"scaled_queries", OptionType::Flag, false,
+       "Queries are multiplied by a factor of their position, 1 within the positions of pre-training (Ministral 3)."},
+      {"output_projection",
+       OptionType::Text,
+       false,
+       "The name of the output projection. Defaults to o_proj.",
+       {"o_proj", "dense"}},
       {"query_pre_attn_scalar", OptionType::Number, false,
        "Attention scores are divided by its root (Gemma). Defaults to head_dim."},
       {"attention_dropout", OptionType::Number, false, "Dropout on attention weights. Defaults to 0."},
@@ -140,7 +151,8 @@ Heads projections(BlockBuilder& b, const BlockOptions& options, BlockValue x, st
   if (options.flag("fused_qkv")) return fused_projection(b, options, x, heads, kv_heads, head_dim);
   const LinearOptions qkv = {.bias = options.flag("qkv_bias")};
   const bool over_all = options.flag("qk_norm_of_all_heads");
-  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) b.declare(name, "Linear");
+  b.declare(options.text("output_projection", "o_proj"), "Linear");
   const auto one = [&](const char* linear, const char* norm_name, std::int64_t number) {
     BlockValue all = b.linear(linear, x, number * head_dim, qkv);
     if (over_all) all = b.rms_norm(norm_name, all, norm);
@@ -162,6 +174,28 @@ NormOptions decoder_norm(BlockBuilder& b, const BlockOptions& options, std::stri
           .class_name = class_name,
           .eps = norm_eps(b, options)};
 }
+
+namespace {
+
+std::string norm_class_of(const BlockOptions& options) {
+  const std::string which = options.text("norm", "rms");
+  if (which == "layer") return "LayerNorm";
+  return family_of(options) + (which == "rms" ? "RMSNorm" : which == "layer_unit" ? "LayerNorm1P" : "LayerNorm");
+}
+
+BlockValue layer_normed(BlockBuilder& b, const BlockOptions& options, std::string_view name, BlockValue x) {
+  const std::string which = options.text("norm", "rms");
+  const std::string norm_class = norm_class_of(options);
+  if (which == "rms") return b.rms_norm(name, x, decoder_norm(b, options, norm_class));
+  return b.layer_norm(name, x,
+                      {.bias = which != "layer_wide",
+                       .unit_offset = which == "layer_unit",
+                       .wide_weight = which == "layer_wide",
+                       .class_name = norm_class,
+                       .eps = norm_eps(b, options)});
+}
+
+}  // namespace
 
 /// The model's own mask, or that of a window or of padding. Capped scores are written out, with a mask of their own.
 static BlockValue mask_of(BlockBuilder& b, const BlockOptions& options) {
@@ -206,9 +240,19 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
                        {.partial = options.flag("partial_rotary"),
                         .interleaved = options.flag("interleaved_rotary"),
                         .by_halves = options.flag("rotary_by_halves"),
+                        .wide = options.flag("wide_rotary"),
                         .family = family});
     b.local("query_states", rotated.query);
     b.local("key_states", rotated.key);
+  }
+  if (options.flag("scaled_queries")) {
+    const BlockValue factor = b.constant({1, b.size(x, 1), 1, 1}, 1);
+    rotated.query = b.local("query_states", b.mul(rotated.query, factor));
+  }
+  if (options.flag("qk_norm_last")) {
+    const NormOptions norm = decoder_norm(b, options, norm_class);
+    rotated.query = b.local("query_states", b.rms_norm("query_layernorm", rotated.query, norm));
+    rotated.key = b.local("key_states", b.rms_norm("key_layernorm", rotated.key, norm));
   }
   const BlockValue mixed = b.attention(rotated.query, rotated.key, v,
                                        {.causal = true,
@@ -218,52 +262,8 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
                                         .bias = mask_of(b, options),
                                         .scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0,
                                         .sinks = sinks});
-  const BlockValue output = b.linear("o_proj", mixed, hidden, {.bias = options.flag("output_bias")});
-  return b.dropout("", output, options.number("residual_dropout"));
-}
-
-namespace {
-
-/// One projection makes gate and up: Phi-3, GLM-4.
-BlockValue fused_mlp(BlockBuilder& b, const BlockOptions& options, BlockValue x, std::int64_t intermediate) {
-  for (const char* name : {"gate_up_proj", "down_proj"}) b.declare(name, "Linear");
-  b.declare("activation_fn", "SiLU");
-  const LinearOptions linear = {.bias = options.flag("mlp_bias")};
-  const auto parts = b.split(b.linear("gate_up_proj", x, 2 * intermediate, linear), 2, -1);
-  b.local("gate", parts[0]);
-  if (b.has_liger_glu(family_of(options))) {
-    b.local("up_states", parts[1]);
-    return b.linear("down_proj", b.liger_glu(parts[0], parts[1], false), b.size(x, -1), linear);
-  }
-  const BlockValue up =
-      b.local("up_states", b.mul(parts[1], b.activation("activation_fn", OpKind::Silu, parts[0], "SiLU")));
-  return b.linear("down_proj", up, b.size(x, -1), linear);
-}
-
-}  // namespace
-
-BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x,
-                     std::int64_t intermediate) {
-  const LinearOptions linear = {.bias = options.flag("mlp_bias")};
-  const bool is_gelu = options.text("activation", "silu") == "gelu_tanh";
-  const auto scope = b.enter(module, family_of(options) + "MLP");
-  if (options.flag("fused_gate_up")) return fused_mlp(b, options, x, intermediate);
-  for (const char* name : {"gate_proj", "up_proj", "down_proj"}) b.declare(name, "Linear");
-  BlockValue gate = b.linear("gate_proj", x, intermediate, linear);
-  if (b.has_liger_glu(family_of(options))) {
-    b.declare("act_fn", is_gelu ? "GELUTanh" : "SiLU");
-    const BlockValue up = b.linear("up_proj", x, intermediate, linear);
-    const BlockValue output = b.linear("down_proj", b.liger_glu(gate, up, is_gelu), b.size(x, -1), linear);
-    return b.dropout("", output, options.number("residual_dropout"));
-  }
-  if (is_gelu) {
-    const auto act = b.enter("act_fn", "GELUTanh");
-    gate = b.gelu(gate, true);
-  } else {
-    gate = b.activation("act_fn", OpKind::Silu, gate, "SiLU");
-  }
-  const BlockValue up = b.linear("up_proj", x, intermediate, linear);
-  const BlockValue output = b.linear("down_proj", b.mul(gate, up), b.size(x, -1), linear);
+  const BlockValue output =
+      b.linear(options.text("output_projection", "o_proj"), mixed, hidden, {.bias = options.flag("output_bias")});
   return b.dropout("", output, options.number("residual_dropout"));
 }
 
@@ -301,17 +301,32 @@ const LayerNorms& norms_of(const BlockOptions& options) {
   return where == "after" ? kAfter : kBefore;
 }
 
+/// x + attention(norm(x)) + mlp(norm(x)), or the parts first and x last, each with dropout (Phi-2).
+void parallel_layer(BlockBuilder& b, const BlockOptions& options) {
+  const bool is_last = options.text("norms", "before") == "shared_last";
+  b.declare("input_layernorm", norm_class_of(options));
+  if (is_last) b.declare("resid_dropout", "Dropout");
+  const BlockValue hidden = b.input("hidden");
+  const BlockValue normed = b.local("hidden_states", layer_normed(b, options, "input_layernorm", hidden));
+  const double dropout = options.number("layer_dropout");
+  const auto dropped = [&](BlockValue x) { return is_last ? b.dropout("resid_dropout", x, dropout) : x; };
+  const BlockValue attention = b.local("attn_outputs", dropped(decoder_attention(b, options, normed)));
+  const BlockValue mlp = b.local("mlp_outputs", dropped(decoder_mlp(b, options, normed)));
+  b.output("hidden", is_last ? b.add(b.add(attention, mlp), hidden) : b.add(b.add(hidden, attention), mlp));
+}
+
 void decoder_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string family = family_of(options);
-  const std::string norm_class = family + "RMSNorm";
-  const NormOptions norm = decoder_norm(b, options, norm_class);
-  const LayerNorms& norms = norms_of(options);
   b.declare("self_attn", family + "Attention");
   b.declare("mlp", family + "MLP");
+  if (options.text("norms", "before").starts_with("shared")) return parallel_layer(b, options);
+  const LayerNorms& norms = norms_of(options);
   for (const std::string_view name : norms.registered) {
-    if (!name.empty()) b.declare(name, norm_class);
+    if (!name.empty()) b.declare(name, norm_class_of(options));
   }
-  const auto normed = [&](std::string_view name, BlockValue x) { return name.empty() ? x : b.rms_norm(name, x, norm); };
+  const auto normed = [&](std::string_view name, BlockValue x) {
+    return name.empty() ? x : layer_normed(b, options, name, x);
+  };
   const auto added = [&](BlockValue residual, BlockValue x) {
     return b.add(residual, options.has("residual_multiplier") ? b.scale(x, options.number("residual_multiplier")) : x);
   };
@@ -319,8 +334,7 @@ void decoder_layer(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue hidden = b.input("hidden");
   const BlockValue attention = decoder_attention(b, options, normed(norms.before_attention, hidden));
   const BlockValue middle = added(hidden, normed(norms.after_attention, attention));
-  const BlockValue mlp =
-      gated_mlp(b, options, "mlp", normed(norms.before_mlp, middle), options.integer("intermediate_size", 1));
+  const BlockValue mlp = decoder_mlp(b, options, normed(norms.before_mlp, middle));
   b.output("hidden", added(middle, normed(norms.after_mlp, mlp)));
 }
 
@@ -330,20 +344,25 @@ std::string decoder_layer_class(const BlockOptions& options) {
 
 std::vector<OptionRule> decoder_layer_rules() {
   std::vector<OptionRule> rules = decoder_attention_rules();
+  const std::vector<OptionRule> mlp = decoder_mlp_rules();
+  rules.insert(rules.end(), mlp.begin(), mlp.end());
   const std::vector<OptionRule> own = {
-      {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
-      {"mlp_bias", OptionType::Flag, false, "The projections of the MLP have biases."},
-      {"activation", OptionType::Text, false, "The activation function. Defaults to silu.", {"silu", "gelu_tanh"}},
-      {"fused_gate_up", OptionType::Flag, false, "One projection makes gate and up (Phi-3)."},
       {"norms_behind", OptionType::Flag, false, "Norms after attention and MLP too (Gemma-2): \"norms\": \"around\"."},
+      {"norm",
+       OptionType::Text,
+       false,
+       "The norms of the layer: by the root mean square (rms), LayerNorm (layer), LayerNorm that multiplies by 1 + "
+       "weight (layer_unit: Nemotron), or LayerNorm written out in fp32 without a bias (layer_wide: Cohere). Defaults "
+       "to rms.",
+       {"rms", "layer", "layer_unit", "layer_wide"}},
       {"norms",
        OptionType::Text,
        false,
-       "The places of the norms: before attention and MLP, around both with the names of Gemma-2 or GLM-4, or after "
-       "both "
-       "(OLMo 2). Defaults to before.",
-       {"before", "around", "around_glm", "after"}},
-      {"residual_dropout", OptionType::Number, false, "Dropout on what both parts add (Seed-OSS). Defaults to 0."},
+       "The places of the norms: before attention and MLP, around both with the names of Gemma-2 or GLM-4, after both "
+       "(OLMo 2), or one before both, which run side by side and are added to the input (shared: Cohere) or before it "
+       "(shared_last: Phi-2). Defaults to before.",
+       {"before", "around", "around_glm", "after", "shared", "shared_last"}},
+      {"layer_dropout", OptionType::Number, false, "Dropout on both parts (shared_last). Defaults to 0."},
       {"residual_multiplier", OptionType::Number, false, "Factor of what both parts add (Granite)."},
   };
   rules.insert(rules.end(), own.begin(), own.end());

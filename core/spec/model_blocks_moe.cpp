@@ -69,8 +69,8 @@ bool is_gpt_oss(const BlockOptions& options) {
 std::string moe_class(const BlockOptions& options) {
   if (is_gpt_oss(options)) return family_of(options) + "MLP";
   const std::string router = options.text("router", "softmax");
-  const std::string usual = router == "softmax" ? "SparseMoeBlock" : router == "sigmoid" ? "MoE" : "Moe";
-  return family_of(options) + usual;
+  const bool is_sparse = router == "softmax" || router == "narrow_sigmoid";
+  return family_of(options) + (is_sparse ? "SparseMoeBlock" : router == "sigmoid" ? "MoE" : "Moe");
 }
 
 std::int64_t experts_of(BlockBuilder& b, const BlockOptions& options) {
@@ -117,19 +117,42 @@ std::vector<BlockValue> softmax_router(BlockBuilder& b, const BlockOptions& opti
                .names = {"routing_weights", "selected_experts"}});
 }
 
-/// transformers 5: two stacked parameters. Mixtral registers its gate first.
+/// Sigmoids in fp32 of scores in the activations' dtype, with a correction of the choice: MiniMax-M2.
+std::vector<BlockValue> narrow_sigmoid_router(BlockBuilder& b, const BlockOptions& options, BlockValue scores,
+                                              std::int64_t num_experts) {
+  b.buffer("e_score_correction_bias", {num_experts}, Dtype::Float32, true);
+  return b.op({.kind = OpKind::Router,
+               .inputs = {b.local("_", scores)},
+               .attributes = {.num_experts = num_experts,
+                              .experts_per_token = options.integer("num_experts_per_tok", 1),
+                              .sigmoid = true},
+               .names = {"routing_weights", "selected_experts"}});
+}
+
+/// Qwen2-MoE: the MLP that all tokens go through, times a sigmoid of each token's own.
+BlockValue gated_shared_expert(BlockBuilder& b, BlockValue tokens, BlockValue shared) {
+  const BlockValue gate = b.sigmoid(b.linear("shared_expert_gate", tokens, 1));
+  return b.mul(shared, gate);
+}
+
+/// transformers 5: two stacked parameters. Mixtral and Qwen2-MoE register the gate first.
 BlockValue stacked_mixture(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
   const std::string family = family_of(options);
-  const bool is_mixtral = options.text("naming", "qwen") == "mixtral";
-  const bool is_wide = options.text("router", "softmax") != "softmax";
+  const std::string naming = options.text("naming", "qwen");
+  const std::string router = options.text("router", "softmax");
+  const bool is_mixtral = naming == "mixtral";
+  const bool gate_first = is_mixtral || naming == "qwen2";
+  const bool is_wide = router != "softmax" && router != "narrow_sigmoid";
+  const std::int64_t shared = options.integer("shared_intermediate_size", 0);
   const std::int64_t num_experts = experts_of(b, options);
   const std::int64_t hidden = b.size(x, -1);
   const std::int64_t inner = options.integer("moe_intermediate_size", 1);
   const std::string router_class = family + (is_wide ? "TopkRouter" : "TopKRouter");
   const auto scope = b.enter("mlp", moe_class(options));
-  if (is_mixtral) b.declare("gate", router_class);
+  if (gate_first) b.declare("gate", router_class);
   b.declare("experts", family + "Experts");
-  if (!is_mixtral) b.declare("gate", router_class);
+  if (!gate_first) b.declare("gate", router_class);
+  if (naming == "qwen2") b.declare("shared_expert", family + "MLP");
   std::vector<int> parameters;
   const auto stacks = [&] {
     const auto experts = b.enter("experts", family + "Experts");
@@ -137,15 +160,19 @@ BlockValue stacked_mixture(BlockBuilder& b, const BlockOptions& options, BlockVa
                   b.parameter_of("", "down_proj", {num_experts, hidden, inner})};
     b.declare("act_fn", "SiLU");
   };
-  if (!is_mixtral) stacks();
+  if (!gate_first) stacks();
   const BlockValue tokens = b.reshape(x, {b.size(x, 0) * b.size(x, 1), hidden});
-  const auto routed =
-      is_wide
-          ? wide_router(b, options, tokens, num_experts)
-          : softmax_router(b, options,
-                           b.linear("gate", tokens, num_experts, {.class_name = router_class, .is_output_head = true}),
-                           num_experts, is_mixtral);
-  if (is_mixtral) stacks();
+  BlockValue shared_output;
+  if (naming == "qwen2") {
+    shared_output = b.local("shared_expert_output", gated_mlp(b, options, "shared_expert", tokens, shared));
+  }
+  const auto scores = [&] {
+    return b.linear("gate", tokens, num_experts, {.class_name = router_class, .is_output_head = true});
+  };
+  const auto routed = is_wide                      ? wide_router(b, options, tokens, num_experts)
+                      : router == "narrow_sigmoid" ? narrow_sigmoid_router(b, options, scores(), num_experts)
+                                                   : softmax_router(b, options, scores(), num_experts, is_mixtral);
+  if (gate_first) stacks();
   BlockValue mixed;
   {
     const auto experts = b.enter("experts", family + "Experts");
@@ -155,8 +182,12 @@ BlockValue stacked_mixture(BlockBuilder& b, const BlockOptions& options, BlockVa
                   .attributes = {.num_experts = num_experts,
                                  .experts_per_token = options.integer("num_experts_per_tok", 1)}})[0];
   }
+  if (naming == "qwen2") {
+    b.local("expert_output", mixed);
+    mixed = b.add(mixed, b.local("shared_expert_output", gated_shared_expert(b, tokens, shared_output)));
+    return b.reshape(mixed, b.shape(x));
+  }
   mixed = b.reshape(mixed, b.shape(x));
-  const std::int64_t shared = options.integer("shared_intermediate_size", 0);
   return shared > 0 ? b.add(mixed, gated_mlp(b, options, "shared_experts", x, shared)) : mixed;
 }
 
@@ -250,16 +281,16 @@ std::vector<BlockKind> moe_blocks() {
       {"naming",
        OptionType::Text,
        false,
-       "The model whose names the experts' parameters have; gpt_oss has its own router and experts too. Defaults to "
-       "qwen.",
-       {"qwen", "mixtral", "gpt_oss"}},
+       "The model whose names the experts' parameters have; gpt_oss has its own router and experts too, and qwen2 a "
+       "sigmoid of what all tokens go through. Defaults to qwen.",
+       {"qwen", "qwen2", "mixtral", "gpt_oss"}},
       {"stacked", OptionType::Flag, false, "The parameters of all experts are stacked (transformers 5)."},
       {"router",
        OptionType::Text,
        false,
        "The scores of experts: a softmax; in fp32 (stacked), sigmoids with a correction of the choice, or a softmax "
-       "(DeepSeek-V2). Defaults to softmax.",
-       {"softmax", "sigmoid", "wide_softmax"}},
+       "(DeepSeek-V2); such sigmoids of scores in the activations' dtype (MiniMax-M2). Defaults to softmax.",
+       {"softmax", "sigmoid", "wide_softmax", "narrow_sigmoid"}},
       {"swiglu_alpha", OptionType::Number, false,
        "Factor inside the sigmoid of the gate (gpt_oss). Defaults to 1.702."},
       {"swiglu_limit", OptionType::Number, false, "The largest gate, and up (gpt_oss). Defaults to 7."},

@@ -40,6 +40,10 @@ std::vector<OptionRule> latent_attention_rules();
 /// The norms of a layer: options "norm_eps", "unit_offset" and "wide_weight". REQUIRES: `class_name` outlives it.
 NormOptions decoder_norm(BlockBuilder& b, const BlockOptions& options, std::string_view class_name);
 
+/// The MLP of a layer of a Llama-like decoder below "mlp", and the options that it reads.
+BlockValue decoder_mlp(BlockBuilder& b, const BlockOptions& options, BlockValue x);
+std::vector<OptionRule> decoder_mlp_rules();
+
 /// down(activation(gate(x)) * up(x)) of width `intermediate` below `module`. [..., hidden] -> the same shape.
 BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x,
                      std::int64_t intermediate);

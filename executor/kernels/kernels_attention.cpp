@@ -61,8 +61,9 @@ at::Tensor rotate_pairs(const at::Tensor& x) {
 
 // In Python's order of evaluation, which C++ leaves open.
 at::Tensor turned(const OpRun& run, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const at::Tensor straight = x * cos;
-  at::Tensor crossed = run.attributes().interleaved ? rotate_pairs(x) : rotate_half(x);
+  const bool pairs = run.attributes().interleaved;
+  const at::Tensor straight = (pairs ? x.to(cos.scalar_type()) : x) * cos;
+  at::Tensor crossed = pairs ? rotate_pairs(x).to(sin.scalar_type()) : rotate_half(x);
   crossed = crossed * sin;
   return straight + crossed;
 }
@@ -183,7 +184,8 @@ Tensors rotary_table(const OpRun& run) {
     if (factor != 1) table = table * factor;
     return {table, table};
   }
-  const at::Tensor both = at::cat({angles, angles}, -1);
+  const at::Tensor both =
+      run.attributes().interleaved ? at::repeat_interleave(angles, 2, -1) : at::cat({angles, angles}, -1);
   const at::Tensor cos = both.cos() * factor;
   const at::Tensor sin = both.sin() * factor;
   if (run.attributes().wide) return {cos, sin};
@@ -203,6 +205,13 @@ Tensors rotary(const OpRun& run) {
   const at::Tensor k = run.inputs[1].transpose(heads, 2);
   at::Tensor c = cos.unsqueeze(heads);
   at::Tensor s = sin.unsqueeze(heads);
+  if (run.attributes().wide) {
+    c = c.to(c10::kFloat);
+    s = s.to(c10::kFloat);
+    const at::Tensor turned_q = turned_part(run, q.to(c10::kFloat), c, s);
+    const at::Tensor turned_k = turned_part(run, k.to(c10::kFloat), c, s);
+    return {turned_q.to(q.scalar_type()).transpose(heads, 2), turned_k.to(k.scalar_type()).transpose(heads, 2)};
+  }
   if (run.attributes().interleaved && !run.attributes().by_halves) {
     c = c.narrow(-1, 0, c.size(-1) / 2).repeat_interleave(2, -1);
     s = s.narrow(-1, 0, s.size(-1) / 2).repeat_interleave(2, -1);

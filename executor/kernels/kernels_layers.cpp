@@ -128,9 +128,23 @@ Tensors rms_norm(const OpRun& run) {
   return {(y * *weight).to(x.scalar_type())};
 }
 
+// transformers 5.24 models/cohere/modeling_cohere.py, CohereLayerNorm.
+at::Tensor layer_norm_in_fp32(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor wide = x.to(c10::kFloat);
+  const at::Tensor mean = wide.mean(-1, /*keepdim=*/true);
+  const at::Tensor variance = (wide - mean).pow(2).mean(-1, /*keepdim=*/true);
+  const at::Tensor centered = wide - mean;
+  const at::Tensor normalized = centered * at::rsqrt(variance + eps);
+  return (weight.to(c10::kFloat) * normalized).to(x.scalar_type());
+}
+
 Tensors layer_norm(const OpRun& run) {
   const at::Tensor& x = run.inputs[0];
-  return {at::layer_norm(x, {x.size(-1)}, parameter_at(run, 0), parameter_at(run, 1), run.attributes().eps)};
+  const OpAttributes& a = run.attributes();
+  if (a.wide_weight) return {layer_norm_in_fp32(x, run.parameters[0], a.eps)};
+  // transformers 5.24 models/nemotron/modeling_nemotron.py, NemotronLayerNorm1P.
+  if (a.unit_offset) return {at::layer_norm(x, {x.size(-1)}, run.parameters[0] + 1.0, parameter_at(run, 1), a.eps)};
+  return {at::layer_norm(x, {x.size(-1)}, parameter_at(run, 0), parameter_at(run, 1), a.eps)};
 }
 
 Tensors group_norm(const OpRun& run) {
@@ -165,6 +179,17 @@ Tensors sigmoid_router(const OpRun& run) {
   return {weights * a.scale, chosen};
 }
 
+// transformers 5.24 models/minimax_m2/modeling_minimax_m2.py, MiniMaxM2TopKRouter.
+Tensors narrow_sigmoid_router(const OpRun& run) {
+  const at::Tensor scores = run.inputs[0].to(c10::kFloat).sigmoid();
+  at::Tensor corrected = scores.detach();
+  const auto correction = run.context.buffers.find(run.module_name() + ".e_score_correction_bias");
+  if (correction != run.context.buffers.end()) corrected = corrected + correction->second;
+  const at::Tensor chosen = std::get<1>(corrected.topk(run.attributes().experts_per_token, -1));
+  const at::Tensor weights = scores.gather(1, chosen);
+  return {weights / weights.sum(-1, /*keepdim=*/true), chosen};
+}
+
 // transformers 5.24 models/deepseek_v2/modeling_deepseek_v2.py, DeepseekV2TopkRouter.
 Tensors wide_softmax_router(const OpRun& run) {
   const OpAttributes& a = run.attributes();
@@ -181,7 +206,7 @@ Tensors wide_softmax_router(const OpRun& run) {
 }
 
 Tensors router(const OpRun& run) {
-  if (run.attributes().sigmoid) return sigmoid_router(run);
+  if (run.attributes().sigmoid) return run.parameters.empty() ? narrow_sigmoid_router(run) : sigmoid_router(run);
   if (!run.parameters.empty()) return wide_softmax_router(run);
   if (run.attributes().top_first) {
     const auto [best, indices] = at::topk(run.inputs[0], run.attributes().experts_per_token, -1);

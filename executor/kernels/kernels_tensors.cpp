@@ -56,7 +56,8 @@ Tensors gelu(const OpRun& run) {
 }
 
 Tensors relu(const OpRun& run) {
-  return {at::relu(run.inputs[0])};
+  const at::Tensor y = at::relu(run.inputs[0]);
+  return {run.attributes().written_out ? y.square() : y};  // ReLUSquaredActivation of transformers.
 }
 
 Tensors sigmoid(const OpRun& run) {

@@ -67,7 +67,7 @@ def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Te
         if op.attributes["attention_factor"] != 1:
             table = table * op.attributes["attention_factor"]
         return table, table
-    both = torch.cat((angles, angles), dim=-1)
+    both = torch.repeat_interleave(angles, 2, dim=-1) if op.attributes["interleaved"] else torch.cat((angles, angles), dim=-1)
     factor = op.attributes["attention_factor"]
     cos, sin = both.cos() * factor, both.sin() * factor
     if op.attributes["wide"]:
@@ -98,6 +98,21 @@ def _rotate_by_halves(op: Op, x: torch.Tensor, cos: torch.Tensor, sin: torch.Ten
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
+def _rotate_in_fp32(op: Op, q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int) -> tuple[torch.Tensor, ...]:
+    """transformers 5.24 models/cohere/modeling_cohere.py, apply_rotary_pos_emb: the table has each number twice already."""
+    dtype = q.dtype
+    q, k = q.float(), k.float()
+    turn = _rotate_pairs if op.attributes["interleaved"] else _rotate_half
+    turned_q = (q * cos) + (turn(q) * sin)
+    turned_k = (k * cos) + (turn(k) * sin)
+    return turned_q.to(dtype).transpose(heads, 2), turned_k.to(dtype).transpose(heads, 2)
+
+
+def _rotate_neighbors(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """By tables wider than x, as in transformers 5.24 models/ernie4_5/modeling_ernie4_5.py: it casts before each product."""
+    return (x.to(cos.dtype) * cos) + (_rotate_pairs(x).to(sin.dtype) * sin)
+
+
 @kernel("rotary")
 def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     q, k, cos, sin = inputs
@@ -117,11 +132,16 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
         turned_q, turned_k = (_rotate_by_halves(op, x, cos, sin) for x in (q, k))
         return turned_q.transpose(heads, 2), turned_k.transpose(heads, 2)
     turn = _rotate_half
+    if op.attributes["wide"]:
+        return _rotate_in_fp32(op, q, k, cos, sin, heads)
     if op.attributes["interleaved"]:
         cos, sin = (table[..., :table.shape[-1] // 2].repeat_interleave(2, dim=-1) for table in (cos, sin))
         turn = _rotate_pairs
     if not op.attributes["partial_rotary"]:
-        q_turned, k_turned = (q * cos) + (turn(q) * sin), (k * cos) + (turn(k) * sin)
+        if op.attributes["interleaved"]:
+            q_turned, k_turned = _rotate_neighbors(q, cos, sin), _rotate_neighbors(k, cos, sin)
+        else:
+            q_turned, k_turned = (q * cos) + (turn(q) * sin), (k * cos) + (turn(k) * sin)
         if context.autocast is None:
             q_turned, k_turned = q_turned.to(q.dtype), k_turned.to(k.dtype)
         return q_turned.transpose(heads, 2), k_turned.transpose(heads, 2)

@@ -81,8 +81,24 @@ def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensor
     return y.to(x.dtype)
 
 
+def _layer_norm_in_fp32(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """transformers 5.24 models/cohere/modeling_cohere.py, CohereLayerNorm."""
+    dtype = x.dtype
+    x = x.to(torch.float32)
+    mean = x.mean(-1, keepdim=True)
+    variance = (x - mean).pow(2).mean(-1, keepdim=True)
+    x = (x - mean) * torch.rsqrt(variance + eps)
+    x = weight.to(torch.float32) * x
+    return x.to(dtype)
+
+
 @kernel("layer_norm")
 def layer_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    if op.attributes["wide_weight"]:
+        return _layer_norm_in_fp32(inputs[0], parameters[0], op.attributes["eps"])
+    if op.attributes["unit_offset"]:
+        # transformers 5.24 models/nemotron/modeling_nemotron.py, NemotronLayerNorm1P.
+        return F.layer_norm(inputs[0], (inputs[0].shape[-1],), parameters[0] + 1.0, *parameters[1:], eps=op.attributes["eps"])
     return F.layer_norm(inputs[0], (inputs[0].shape[-1],), *parameters, eps=op.attributes["eps"])
 
 
@@ -141,8 +157,21 @@ def _wide_softmax_router(op: Op, x: torch.Tensor, weight: torch.Tensor) -> tuple
     return weights * a["scale"], chosen
 
 
+def _narrow_sigmoid_router(op: Op, context: KernelContext, logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """transformers 5.24 models/minimax_m2/modeling_minimax_m2.py, MiniMaxM2TopKRouter."""
+    scores = F.sigmoid(logits.float())
+    name = f"{op.module}.e_score_correction_bias"
+    corrected = scores + context.buffer(name) if name in context.buffers else scores + 0.0
+    _, chosen = torch.topk(corrected, op.attributes["experts_per_token"], dim=-1, sorted=False)
+    weights = scores.gather(1, chosen)
+    weights /= weights.sum(dim=-1, keepdim=True)
+    return weights, chosen
+
+
 @kernel("router")
 def router(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    if op.attributes["sigmoid"] and not parameters:
+        return _narrow_sigmoid_router(op, context, inputs[0])
     if op.attributes["sigmoid"]:
         return _sigmoid_router(op, context, inputs[0], parameters[0])
     if parameters:

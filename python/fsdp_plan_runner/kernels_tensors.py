@@ -27,7 +27,8 @@ def gelu(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -
 
 @kernel("relu")
 def relu(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    return F.relu(inputs[0])
+    y = F.relu(inputs[0])
+    return torch.square(y) if op.attributes["written_out"] else y  # ReLUSquaredActivation of transformers.
 
 
 @kernel("sigmoid")

@@ -192,6 +192,15 @@ void KernelWriter::note_scratch(Kernel& kernel, int input, std::int64_t terms, b
   }
 }
 
+int KernelWriter::minus(int x, int y, bool per_row) {
+  const int result = make(elements(x), wider_of(x, y));
+  Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Alias}}, {result});
+  if (elements(y) < elements(x)) note_sum(kernel, 0, elements(x) / elements(y), per_row, bytes(result));
+  note_narrow_operands(kernel);
+  kernel.sums_in_reverse = true;
+  return result;
+}
+
 int KernelWriter::mul(int x, int y, bool per_row) {
   const bool wider = size_of(slot(y).dtype) > size_of(slot(x).dtype);
   const int product = make(elements(x), wider ? slot(y).dtype : slot(x).dtype);

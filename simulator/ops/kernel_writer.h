@@ -127,6 +127,8 @@ class KernelWriter {
   int sum_of(int x, int y, bool is_flatter = false);
   /// The dtype of x and y together: under autocast the wider one, otherwise that of x.
   Dtype wider_of(int x, int y) const;
+  /// x - y, with a smaller y broadcast to x: along the first dimensions, or (`per_row`) along the last.
+  int minus(int x, int y, bool per_row);
   /// x * number.
   int scale(int x);
   /// x + number: the gradient passes through.

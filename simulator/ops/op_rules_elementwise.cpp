@@ -37,14 +37,14 @@ int sum(KernelWriter& w, int x, int y) {
 }
 
 int difference(KernelWriter& w, int x, int y) {
-  const int result = w.make(w.elements(x), w.wider_of(x, y));
-  Kernel& kernel = w.add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Alias}}, {result});
-  if (w.elements(y) < w.elements(x)) {
-    w.note_sum(kernel, 0, w.elements(x) / w.elements(y), is_per_row(w), w.bytes(result));
-  }
-  w.note_narrow_operands(kernel);
-  kernel.sums_in_reverse = true;
-  return result;
+  return w.minus(x, y, is_per_row(w));
+}
+
+// torch.square: its backward computes x.pow(1) and twice that before the product.
+int squared(KernelWriter& w, int x) {
+  const int y = w.unary(x, true, false);
+  w.last_kernel().backward_temps = {{w.bytes(x)}, {w.bytes(x)}};
+  return y;
 }
 
 int softcap(KernelWriter& w, int x) {
@@ -119,6 +119,7 @@ int write_elementwise(KernelWriter& w) {
     case OpKind::Gelu:
       return w.op().attributes.written_out ? gelu_written_out(w, x) : w.unary(x, true, false);
     case OpKind::Relu:
+      return w.op().attributes.written_out ? squared(w, w.unary(x, false, true)) : w.unary(x, false, true);
     case OpKind::Sigmoid:
     case OpKind::Tanh:
       return w.unary(x, false, true);

@@ -63,6 +63,22 @@ void write_sigmoid_router(KernelWriter& w) {
   w.set_output(1, indices);
 }
 
+// MiniMax-M2: sigmoid(scores.float()), and top-k of a corrected copy.
+void write_narrow_sigmoid_router(KernelWriter& w) {
+  const std::int64_t tokens = w.output_shape(0).front();
+  const std::int64_t chosen = num_elements(w.output_shape(0));
+  const int scores = w.unary(w.cast(w.input(0), Dtype::Float32), false, true);
+  const int corrected = read_alone(w, scores, w.elements(scores), Dtype::Float32);
+  const int best = w.make(chosen, Dtype::Float32, false);
+  const int indices = w.make(chosen, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{corrected, GradRule::None}}, {best, indices});
+  const int weights = w.make(chosen, Dtype::Float32);
+  w.add(KernelKind::Elementwise, {{scores, GradRule::Fresh}}, {weights}).saved = {{indices, 0}};
+  w.set_output(0, w.mul(weights, w.reduce(weights, tokens, false), true));
+  w.last_kernel().holds = {scores, corrected, best};
+  w.set_output(1, indices);
+}
+
 // gpt-oss: top-k of the scores, and a softmax of those alone.
 void write_top_first_router(KernelWriter& w) {
   const std::int64_t chosen = num_elements(w.output_shape(0));
@@ -107,6 +123,7 @@ void write_wide_softmax_router(KernelWriter& w) {
 }
 
 void write_router(KernelWriter& w) {
+  if (w.op().attributes.sigmoid && !w.has_parameter(0)) return write_narrow_sigmoid_router(w);
   if (w.op().attributes.sigmoid) return write_sigmoid_router(w);
   if (w.has_parameter(0)) return write_wide_softmax_router(w);
   if (w.op().attributes.top_first) return write_top_first_router(w);
@@ -117,7 +134,8 @@ void write_router(KernelWriter& w) {
   w.add(KernelKind::Elementwise, {{probabilities, GradRule::Fresh}}, {weights, indices}).saved = {{indices, 0}};
   // Divided by their sum, then cast.
   const std::int64_t tokens = w.output_shape(0).front();
-  const int normalized = w.mul(weights, w.reduce(weights, tokens, false), true);
+  const bool divides = w.op().attributes.norm_topk_prob;
+  const int normalized = divides ? w.mul(weights, w.reduce(weights, tokens, false), true) : weights;
   w.set_output(0, w.op().attributes.wide ? normalized : w.cast(normalized, w.slot(w.input(0)).dtype));
   w.set_output(1, indices);
 }

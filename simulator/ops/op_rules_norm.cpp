@@ -150,10 +150,36 @@ Kernel& write_fused_norm(KernelWriter& w, const NormOperands& operands, std::int
   return kernel;
 }
 
+// modeling_cohere.py: (x - mean) * rsqrt(mean((x - mean)^2) + eps) * weight in fp32, cast last.
+void write_wide_layer_norm(KernelWriter& w, std::int64_t rows) {
+  const int x = w.cast(w.input(0), Dtype::Float32);
+  const int mean = w.reduce(x, rows, true);
+  const int variance = w.reduce(square(w, w.minus(x, mean, true)), rows, true);
+  const int centered = w.minus(x, mean, true);
+  const int shifted = w.make(rows, Dtype::Float32);
+  w.add(KernelKind::Elementwise, {{variance, GradRule::Alias}}, {shifted});
+  const int inverse = w.make(rows, Dtype::Float32);
+  Kernel& rsqrt = w.add(KernelKind::Elementwise, {{shifted, GradRule::Fresh}}, {inverse});
+  rsqrt.saved = {{inverse, 0}};
+  rsqrt.backward_temps = {{w.bytes(inverse)}, {w.bytes(inverse)}};
+  const int normalized = w.mul(centered, inverse, true);
+  w.last_kernel().holds = {x};
+  const int product = w.mul(normalized, w.cast(w.parameter(0), Dtype::Float32));
+  w.set_output(0, w.cast(product, w.slot(w.input(0)).dtype));
+  w.last_kernel().holds = {mean, variance};
+}
+
 void write_layer_norm(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(w.input(0)) / width;
-  const NormOperands operands = wide_norm_operands(w);
+  const OpAttributes& attributes = w.op().attributes;
+  if ((attributes.unit_offset || attributes.wide_weight) && w.is_autocast()) {
+    w.refuse({"/mixed_precision/autocast", "LayerNorm of a model's own under autocast is not predicted.",
+              "Plan with the precision of the parameters: --precision bf16 or fp32."});
+  }
+  if (attributes.wide_weight) return write_wide_layer_norm(w, rows);
+  NormOperands operands = wide_norm_operands(w);
+  if (attributes.unit_offset) operands.parameters[0] = w.shifted(operands.parameters[0]);
   const std::int64_t copy = copy_in_order(w, operands.x);
   // On CPU the statistics have the dtype of the parameters, and each thread sums its own gradients of them
   // (native/layer_norm.cpp, native/cpu/layer_norm_kernel.cpp).

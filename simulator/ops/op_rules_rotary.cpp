@@ -105,15 +105,21 @@ int rotate_by_halves(KernelWriter& w, int x, const Shape& shape, int cos, int si
   return w.cat({first, second}, {GradientOrder::Kind::Cut, {}, shape, 3});
 }
 
-// x * cos + cat(-x2, x1) * sin.
+Dtype wider_dtype(const KernelWriter& w, int x, int y) {
+  return size_of(w.slot(y).dtype) > size_of(w.slot(x).dtype) ? w.slot(y).dtype : w.slot(x).dtype;
+}
+
+// x * cos + cat(-x2, x1) * sin. Neighbors are cast to wider tables' dtype before each product (ERNIE 4.5).
 int rotate_halves(KernelWriter& w, int x, int cos, int sin) {
   const std::int64_t half = w.elements(x) / 2;
-  const int by_cos = mul_table(w, x, cos);
+  const bool casts = w.op().attributes.interleaved && !w.is_autocast();
+  const auto as_table = [&](int part) { return casts ? w.cast(part, wider_dtype(w, part, cos)) : part; };
+  const int by_cos = mul_table(w, as_table(x), cos);
   const int first = w.slice(x, half);
   const int second = w.slice(x, half);
   const int negated = w.scale(second);
   const int turned = w.cat({negated, first});
-  const int by_sin = mul_table(w, turned, sin);
+  const int by_sin = mul_table(w, as_table(turned), sin);
   const int y = w.sum_of(by_cos, by_sin);
   w.lay_as(y, x);
   return y;
@@ -155,7 +161,9 @@ int repeated_halves(KernelWriter& w, int table) {
 void rotate_wide(KernelWriter& w, int cos, int sin) {
   std::array<int, 2> wide{};
   for (int i = 0; i < 2; ++i) {
-    wide[i] = rotate_heads_first(w, w.seen_as(w.input(i), Dtype::Float32), w.input_shape(i), cos, sin);
+    const bool casts = w.op().attributes.interleaved;
+    const int x = casts ? w.input(i) : w.seen_as(w.input(i), Dtype::Float32);
+    wide[i] = rotate_heads_first(w, x, w.input_shape(i), cos, sin);
   }
   for (int i = 0; i < 2; ++i) w.set_output(i, w.cast(wide[i], w.slot(w.input(i)).dtype));
   w.last_kernel().holds = {wide[0], wide[1]};
@@ -170,6 +178,15 @@ void rotate_in_float(KernelWriter& w, int cos, int sin) {
   w.set_output(0, w.cast(turned_q, w.slot(w.input(0)).dtype));
   w.set_output(1, w.cast(turned_k, w.slot(w.input(1)).dtype));
   w.last_kernel().holds = {q, k, turned_q, turned_k};
+}
+
+// q and k are cast to fp32 first, and back last; the local variables live until then (Cohere).
+void rotate_in_fp32(KernelWriter& w, int cos, int sin) {
+  const std::array<int, 2> wide = {w.cast(w.input(0), Dtype::Float32), w.cast(w.input(1), Dtype::Float32)};
+  std::array<int, 2> turned{};
+  for (int i = 0; i < 2; ++i) turned[i] = rotate_heads_first(w, wide[i], w.input_shape(i), cos, sin);
+  for (int i = 0; i < 2; ++i) w.set_output(i, w.cast(turned[i], w.slot(w.input(i)).dtype));
+  w.last_kernel().holds = {wide[0], wide[1], turned[0], turned[1]};
 }
 
 // view_as_complex(x.float()) * freqs for q and k, then both are cast back: the local variables live until then.
@@ -197,6 +214,7 @@ void write_rotary(KernelWriter& w) {
     return rotate_complex(w, w.input(0), w.input(1), w.input(2));
   int cos = w.input(2);
   int sin = w.input(3);
+  if (w.op().attributes.wide) return rotate_in_fp32(w, cos, sin);
   if (w.op().attributes.interleaved && !w.op().attributes.by_halves) {
     cos = repeated_halves(w, cos);
     sin = repeated_halves(w, sin);

@@ -111,6 +111,8 @@ LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v
 EXPERTS = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2, "stacked": True, "shared_intermediate_size": 64}
 # Options that do something beside these alone.
 WITH_OTHERS = {
+    "decoder_layer/layer_dropout": small_decoder("decoder_layer", num_key_value_heads=2, head_dim=16, intermediate_size=128,
+                                                 norms="shared_last"),
     "decoder_layer/complex_rotary": small_decoder("decoder_layer", intermediate_size=128, **LATENT),
     "moe_layer/complex_rotary": small_decoder("moe_layer", **EXPERTS, **LATENT),
     "moe_layer/mlp_bias": small_decoder("moe_layer", num_key_value_heads=2, head_dim=16, **EXPERTS),

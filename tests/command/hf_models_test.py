@@ -21,7 +21,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "support")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "support"), str(pathlib.Path(__file__).parent)]
 
 try:
     import torch
@@ -37,6 +37,7 @@ from fsdp_plan_runner.expanded_model import ExpandedModel  # noqa: E402
 from fsdp_plan_runner.modules import build_model  # noqa: E402
 from fsdp_plan_runner.plan import Implementations  # noqa: E402
 from fsdp_plan_runner.training import Batch, run_forward  # noqa: E402
+from hf_decoders_of_2025 import DECODERS  # noqa: E402
 
 transformers.logging.set_verbosity_error()
 
@@ -201,6 +202,7 @@ FAMILIES = {
         {**SMALL_VIT}, {**SMALL_VIT, "num_labels": 7, "num_channels": 1, "layer_norm_eps": 1e-3}),
         ({"hidden_dropout_prob": 0.1, "num_labels": 1000, "image_size": 384},), versions=(4,)),
 }
+FAMILIES |= {name: Family(**given) for name, given in DECODERS.items()}
 
 
 def families() -> dict[str, Family]:

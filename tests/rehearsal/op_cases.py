@@ -133,6 +133,7 @@ def _norms() -> list[OpCase]:
         _one("rms_norm", "heads", [2, 1024, 8, 64], uses=("rms_norm",)),
         _one("rms_norm", "many_rows", [4, 4096, 8, 128], uses=("rms_norm",)),
         _one("layer_norm", "bias"), _one("layer_norm", "plain", bias=False),
+        _one("layer_norm", "unit_offset", unit_offset=True), _one("layer_norm", "in_fp32", wide_weight=True),
         _one("layer_norm", "many_rows", [70000, 64]), _one("layer_norm", "wide", [2, 300, 1000]),
         _one("group_norm", "images", [4, 32, 16, 16], groups=8), _one("group_norm", "rows", [2, 64, 300], groups=32),
         in_fp32(_one("batch_norm", "images", [4, 32, 16, 16])), in_fp32(_one("batch_norm", "rows", [4, 64, 300])),
@@ -289,8 +290,8 @@ def _ends() -> list[OpCase]:
 
 
 def _decoder(name: str, kind: str = "attention", rows: Shape | None = None, uses: tuple[str, ...] = (),
-             plan: Values | None = None, layer: Values | None = None) -> OpCase:
-    """A language model of two layers."""
+             plan: Values | None = None, layer: Values | None = None, table: Values | None = None) -> OpCase:
+    """A language model of two layers. `table`: options of its rotary table."""
     rows = rows or [2, 256]
     family = {"family": layer["family"]} if layer and "family" in layer else {}
     tokens = {"shape": rows, "dtype": "int64"}
@@ -299,7 +300,7 @@ def _decoder(name: str, kind: str = "attention", rows: Shape | None = None, uses
     inputs = {"input_ids": tokens, "labels": tokens}
     return OpCase(kind, f"model_{name}", [], rows, None, inputs, [], uses, plan or {}, modules=[
         {"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": 1000, "hidden_size": 256},
-        {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": 64, **family}, block,
+        {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": 64, **family, **(table or {})}, block,
         {"name": "model.norm", "block": "rms_norm"}, {"name": "lm_head", "block": "lm_head", "vocab_size": 1000},
         {"name": "", "block": "cross_entropy", "shift": True}])
 
@@ -315,7 +316,16 @@ def _models() -> list[OpCase]:
                "moe_intermediate_size": 384, "naming": "mixtral"}
     moe = _decoder("moe", "experts", layer=experts)
     del moe.modules[2]["intermediate_size"]  # The experts have their own.
+    cohere = {"norm": "layer_wide", "norms": "shared", "interleaved_rotary": True, "wide_rotary": True}
+    phi = {"norm": "layer", "norms": "shared_last", "mlp": "fc", "activation": "gelu_new", "layer_dropout": 0.1, "partial_rotary": True,
+           "output_projection": "dense"}
     return [
+        _decoder("decoder_wide_layer_norms", "layer_norm", layer=cohere, table={"interleaved": True}),
+        _decoder("decoder_side_by_side", "layer_norm", layer=phi, table={"head_dim": 32}),
+        _decoder("decoder_unit_layer_norms", "layer_norm", layer={"norm": "layer_unit", "mlp": "up_down", "activation": "relu2"}),
+        _decoder("decoder_neighbors", "rotary", layer={"interleaved_rotary": True}, table={"wide": True}),
+        _decoder("decoder_scaled_queries", "rotary", layer={"scaled_queries": True, "mlp": "c_fc", "activation": "gelu"}),
+        _decoder("decoder_qk_norm_last", "rms_norm", layer={"qk_norm_last": True}, uses=("rms_norm",)),
         _decoder("rotary", "rotary", uses=("rotary", "attention")), _decoder("table", "rotary_table", uses=("rotary",)),
         _decoder("decoder", uses=("attention",)), _decoder("decoder_one_row", rows=[1, 512], uses=("attention",)),
         _decoder("decoder_norms", "rms_norm", uses=("rms_norm", "rotary")),
