@@ -57,7 +57,10 @@ int KernelWriter::widened(int x) {
 }
 
 void KernelWriter::note_narrow_operands(Kernel& kernel) const {
-  if (!is_autocast()) return;
+  if (is_autocast()) note_cast_gradients(kernel);
+}
+
+void KernelWriter::note_cast_gradients(Kernel& kernel) const {
   const Slot& result = slot(kernel.outputs.front());
   for (KernelInput& input : kernel.inputs) {
     if (input.grad == GradRule::None || size_of(slot(input.slot).dtype) >= size_of(result.dtype)) continue;

@@ -107,6 +107,8 @@ class KernelWriter {
   /// Under autocast operands can have two dtypes, and the result has the wider one. Notes for each narrow operand of an
   /// elementwise kernel that its gradient comes in the result's dtype, and that the engine casts it.
   void note_narrow_operands(Kernel& kernel) const;
+  /// The same whatever the precision.
+  void note_cast_gradients(Kernel& kernel) const;
   /// Refuses the op under autocast if x is not in fp32.
   void require_wide(int x, std::string_view call);
 

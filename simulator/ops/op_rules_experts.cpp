@@ -291,8 +291,11 @@ void write_grouped_experts(KernelWriter& w) {
     gated = w.mul(w.unary(gate, true, false), up);
     down = grouped_product(w, gated, w.parameter(1), offsets, rows, inner, width);
   }
-  if (size_of(w.slot(share).dtype) > size_of(w.slot(down).dtype)) down = w.seen_as(down, w.slot(share).dtype);
   const int weighted = w.mul(down, share, true);
+  if (w.slot(weighted).dtype != w.slot(down).dtype) {
+    w.note_cast_gradients(w.last_kernel());
+    w.last_kernel().sums_in_reverse = true;  // The engine goes through the gradients as down, share.
+  }
   const int inverse = index(rows, Dtype::Int64);
   w.add(KernelKind::Elementwise, {}, {inverse});
   const int places = index(rows, Dtype::Int64);
