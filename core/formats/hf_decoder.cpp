@@ -179,7 +179,7 @@ Decoder read_decoder(HfConfigReader& config, const Defaults& defaults) {
   }
   model.positions = config.size("max_position_embeddings", defaults.positions);
   model.norm_eps = config.positive(defaults.eps_key, defaults.norm_eps);
-  model.initial_std = config.positive("initializer_range", kUsualInitialStd);
+  model.initial_std = config.positive("initializer_range", defaults.initial_std);
   model.tied = config.flag("tie_word_embeddings", defaults.tied);
   model.padding = config.padding_index("pad_token_id", defaults.pad_token, model.vocab_size);
   model.attention_dropout = config.probability("attention_dropout", 0);

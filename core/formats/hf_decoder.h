@@ -35,6 +35,7 @@ struct Defaults {
   std::optional<double> partial_rotary = {};  ///< Share of a head that is turned. `nullopt`: all, and no key for it.
   bool has_rotary_by_type = false;            ///< "rope_parameters" may have a table for each type of layer.
   std::string_view eps_key = "rms_norm_eps";  ///< The epsilon of the norms.
+  double initial_std = kUsualInitialStd;
 };
 
 /// A rotary table.

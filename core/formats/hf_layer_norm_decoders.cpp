@@ -50,7 +50,8 @@ constexpr Defaults kStarcoder2 = {.family = "Starcoder2",
                                   .positions = 4096,
                                   .norm_eps = 1e-5,
                                   .tied = true,
-                                  .eps_key = "norm_epsilon"};
+                                  .eps_key = "norm_epsilon",
+                                  .initial_std = 0.018042};
 constexpr Defaults kStableLm = {.family = "StableLm",
                                 .vocab_size = 50304,
                                 .hidden_size = 2560,
@@ -68,7 +69,8 @@ constexpr Defaults kNemotron = {.family = "Nemotron",
                                 .positions = 4096,
                                 .norm_eps = 1e-5,
                                 .partial_rotary = 0.5,
-                                .eps_key = "norm_eps"};
+                                .eps_key = "norm_eps",
+                                .initial_std = 0.0134};
 
 Decoder read_cohere(HfConfigReader& config, const Defaults& defaults) {
   Decoder model = read_decoder(config, defaults);

@@ -203,7 +203,7 @@ TEST(ModelMessages, ErrorsInModules) {
        {R"(m.json:11:80: /modules/2/num_attention_heads: The value is 0. It must be an integer from 1 to 2^53.)"}},
       {R"("intermediate_size": 64)",
        R"("intermediate_size": 64, "activation": "relu")",
-       {R"(m.json:11:122: /modules/2/activation: Unknown activation "relu". Known are silu and gelu_tanh.)"}},
+       {R"(m.json:11:122: /modules/2/activation: Unknown activation "relu". Did you mean "gelu"?)"}},
   });
 }
 
