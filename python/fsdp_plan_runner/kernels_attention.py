@@ -81,7 +81,8 @@ def _rotate_half(x: torch.Tensor) -> torch.Tensor:
 
 
 def _rotate_pairs(x: torch.Tensor) -> torch.Tensor:
-    return torch.stack((-x[..., 1::2], x[..., 0::2]), dim=-1).flatten(-2)
+    first, second = x[..., 0::2], x[..., 1::2]  # In this order: the backward goes through them in reverse.
+    return torch.stack((-second, first), dim=-1).flatten(-2)
 
 
 def _rotate_complex(q: torch.Tensor, k: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -178,8 +178,11 @@ void write_layer_norm(KernelWriter& w) {
               "Plan with the precision of the parameters: --precision bf16 or fp32."});
   }
   if (attributes.wide_weight) return write_wide_layer_norm(w, rows);
-  NormOperands operands = wide_norm_operands(w);
-  if (attributes.unit_offset) operands.parameters[0] = w.shifted(operands.parameters[0]);
+  const NormOperands operands = wide_norm_operands(w);
+  const int weight = operands.parameters.empty() ? -1 : operands.parameters[0];
+  // weight + 1, through which the gradient of the weight passes as it is.
+  const int offset = attributes.unit_offset ? w.make(width, w.slot(weight).dtype, false) : weight;
+  if (attributes.unit_offset) w.add(KernelKind::Elementwise, {{weight, GradRule::None}}, {offset});
   const std::int64_t copy = copy_in_order(w, operands.x);
   // On CPU the statistics have the dtype of the parameters, and each thread sums its own gradients of them
   // (native/layer_norm.cpp, native/cpu/layer_norm_kernel.cpp).
@@ -188,6 +191,9 @@ void write_layer_norm(KernelWriter& w) {
   if (is_cpu && w.has_parameter(0)) {
     const std::int64_t sums = 2 * w.context().num_sms * width * size_of(w.activation()).count();
     kernel.backward_temps.push_back({sums, TempLife::Late, 1});
+  }
+  for (SavedSlot& saved : kernel.saved) {
+    if (saved.slot == weight) saved.slot = offset;
   }
   if (w.has_parameter(1)) kernel.saved.insert(kernel.saved.begin(), {operands.parameters[1], -1});
   kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};

@@ -1,7 +1,7 @@
 """Parameters that are in no file start like those of the published code: the same deviations, shapes of the distribution,
 constants, rows of zeros and sinusoids, family by family.
 
-    initial_values_test.py FSDP_EXEC FSDP_PLAN     run by a Python that has torch, transformers and torchvision
+    initial_values_test.py FSDP_EXEC FSDP_PLAN [TEST...]     run by a Python that has torch, transformers and torchvision
 
 The published code makes random models, `fsdp-plan models --expanded` states the initial distribution of every parameter, and
 fsdp-exec draws it. Values agree if they are within the noise of that many numbers.
@@ -219,4 +219,4 @@ class ValuesOfTheExecutor(Compared):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=1)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=1)

@@ -40,6 +40,8 @@ FAMILIES = {
     "stablelm": family("stablelm", "StableLmForCausalLM", use_qkv_bias=True),
     "minimax_m2": family("minimax_m2", "MiniMaxM2ForCausalLM", head_dim=64, num_local_experts=8, num_experts_per_tok=2, rotary_dim=32,
                          intermediate_size=256),
+    "glm4_moe": family("glm4_moe", "Glm4MoeForCausalLM", head_dim=64, n_routed_experts=8, n_group=1, topk_group=1,
+                       first_k_dense_replace=1, partial_rotary_factor=0.5, **EXPERTS),
 }
 
 
