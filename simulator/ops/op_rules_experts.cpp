@@ -234,6 +234,16 @@ int clamped_gate(KernelWriter& w, int both, std::int64_t elements) {
   return gated;
 }
 
+// Each row times its share, which can be fp32.
+int weighted_rows(KernelWriter& w, int rows, int share) {
+  const int weighted = w.mul(rows, share, true);
+  if (w.slot(weighted).dtype != w.slot(rows).dtype) {
+    w.note_cast_gradients(w.last_kernel());
+    w.last_kernel().sums_in_reverse = true;  // The engine goes through the gradients as rows, share.
+  }
+  return weighted;
+}
+
 // transformers 5, integrations/moe.py, grouped_mm_experts_forward: the choices sorted by expert, two grouped products
 // over all of them, and the sorting undone. No tensor depends on how the router spreads the tokens.
 void write_grouped_experts(KernelWriter& w) {
@@ -291,11 +301,7 @@ void write_grouped_experts(KernelWriter& w) {
     gated = w.mul(w.unary(gate, true, false), up);
     down = grouped_product(w, gated, w.parameter(1), offsets, rows, inner, width);
   }
-  const int weighted = w.mul(down, share, true);
-  if (w.slot(weighted).dtype != w.slot(down).dtype) {
-    w.note_cast_gradients(w.last_kernel());
-    w.last_kernel().sums_in_reverse = true;  // The engine goes through the gradients as down, share.
-  }
+  const int weighted = weighted_rows(w, down, share);
   const int inverse = index(rows, Dtype::Int64);
   w.add(KernelKind::Elementwise, {}, {inverse});
   const int places = index(rows, Dtype::Int64);

@@ -309,13 +309,8 @@ def _checkpointed(mode: str, **options: Any) -> Values:
     return {"activation_checkpointing": {"modules": [{"module": "model.layers.{0..1}", "mode": mode}], **options}}
 
 
-def _models() -> list[OpCase]:
-    tokens = {"shape": [2, 256], "dtype": "int64"}
-    few = {"shape": [2, 64], "dtype": "int64"}
-    experts = {"block": "moe_layer", "family": "Mixtral", "num_experts": 8, "num_experts_per_tok": 2,
-               "moe_intermediate_size": 384, "naming": "mixtral"}
-    moe = _decoder("moe", "experts", layer=experts)
-    del moe.modules[2]["intermediate_size"]  # The experts have their own.
+def _other_decoders() -> list[OpCase]:
+    """The parts in which families differ from Llama."""
     cohere = {"norm": "layer_wide", "norms": "shared", "interleaved_rotary": True, "wide_rotary": True}
     phi = {"norm": "layer", "norms": "shared_last", "mlp": "fc", "activation": "gelu_new", "layer_dropout": 0.1, "partial_rotary": True,
            "output_projection": "dense"}
@@ -326,6 +321,17 @@ def _models() -> list[OpCase]:
         _decoder("decoder_neighbors", "rotary", layer={"interleaved_rotary": True}, table={"wide": True}),
         _decoder("decoder_scaled_queries", "rotary", layer={"scaled_queries": True, "mlp": "c_fc", "activation": "gelu"}),
         _decoder("decoder_qk_norm_last", "rms_norm", layer={"qk_norm_last": True}, uses=("rms_norm",)),
+    ]
+
+
+def _models() -> list[OpCase]:
+    tokens = {"shape": [2, 256], "dtype": "int64"}
+    few = {"shape": [2, 64], "dtype": "int64"}
+    experts = {"block": "moe_layer", "family": "Mixtral", "num_experts": 8, "num_experts_per_tok": 2,
+               "moe_intermediate_size": 384, "naming": "mixtral"}
+    moe = _decoder("moe", "experts", layer=experts)
+    del moe.modules[2]["intermediate_size"]  # The experts have their own.
+    return [
         _decoder("rotary", "rotary", uses=("rotary", "attention")), _decoder("table", "rotary_table", uses=("rotary",)),
         _decoder("decoder", uses=("attention",)), _decoder("decoder_one_row", rows=[1, 512], uses=("attention",)),
         _decoder("decoder_norms", "rms_norm", uses=("rms_norm", "rotary")),
@@ -408,4 +414,4 @@ def _t5() -> list[Values]:
 
 
 def op_cases() -> list[OpCase]:
-    return [*_dense(), *_norms(), *_attentions(), *_elementwise(), *_shapes(), *_ends(), *_models()]
+    return [*_dense(), *_norms(), *_attentions(), *_elementwise(), *_shapes(), *_ends(), *_models(), *_other_decoders()]
