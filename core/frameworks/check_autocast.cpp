@@ -67,7 +67,15 @@ bool is_beside_policy(const Plan& plan) {
 }
 
 bool has_other_table(const OpAttributes& attributes) {
-  return attributes.wide || attributes.by_halves || attributes.as_complex || attributes.written_out;
+  return attributes.wide || attributes.by_halves || attributes.as_complex || attributes.written_out ||
+         attributes.interleaved;
+}
+
+/// LayerNorm of Cohere or Nemotron, or a squared ReLU.
+bool is_written_by_a_family(const Op& op) {
+  const OpAttributes& attributes = op.attributes;
+  if (op.kind == OpKind::LayerNorm) return attributes.unit_offset || attributes.wide_weight;
+  return op.kind == OpKind::Relu && attributes.written_out;
 }
 
 /// Whether some attention has trained sinks, or values of another width than the keys.
@@ -102,6 +110,9 @@ void check_model(const Plan& plan, const Model& model, Errors& errors) {
   }
   if (has([](const Op& op) { return op.kind == OpKind::RotaryTable && has_other_table(op.attributes); })) {
     wrong("Heads that are turned in fp32, or by other tables than Llama's, are not predicted under autocast.", kOthers);
+  }
+  if (has(is_written_by_a_family)) {
+    wrong("LayerNorm of a model's own, and squared ReLU, are not predicted under autocast.", kOthers);
   }
   const auto is_packed = [](const Op& op) {
     return op.kind == OpKind::Attention && op.attributes.packed != PackedAttention::None;
