@@ -23,7 +23,8 @@ namespace {
 
 constexpr EnumName<text::Format> kFormats[] = {{text::Format::Table, "table"}, {text::Format::Table, "text"},
                                                {text::Format::Json, "json"},   {text::Format::Csv, "csv"},
-                                               {text::Format::Markdown, "md"}, {text::Format::Trace, "trace"}};
+                                               {text::Format::Markdown, "md"}, {text::Format::Trace, "trace"},
+                                               {text::Format::Sarif, "sarif"}, {text::Format::Github, "github"}};
 constexpr EnumName<text::ColorMode> kColorModes[] = {
     {text::ColorMode::Auto, "auto"}, {text::ColorMode::Always, "always"}, {text::ColorMode::Never, "never"}};
 
@@ -83,6 +84,8 @@ CommandResult answer_of(const CommandLine& line, const Output& output) {
       return models_command(line, output);
     case Command::Gpus:
       return gpus_command(line, output);
+    case Command::Check:
+      return check_command(line, output);
     case Command::Doctor:
       return doctor_command(line, output);
     case Command::Completions:
@@ -125,6 +128,8 @@ void Output::print(const text::Document& given) const {
     case text::Format::Table:
     case text::Format::Json:
     case text::Format::Trace:
+    case text::Format::Sarif:
+    case text::Format::Github:
       console.out << to_text(document, out);
       return;
   }
@@ -175,6 +180,10 @@ int run(std::span<const std::string> arguments, Console& console) {
   }
   if (output.format == text::Format::Trace && line->command != Command::Replay) {
     errors.push_back({"--format", "Only replay prints a trace.", "Choose table, json, csv or md."});
+  }
+  const bool is_of_check = output.format == text::Format::Sarif || output.format == text::Format::Github;
+  if (is_of_check && line->command != Command::Check) {
+    errors.push_back({"--format", "Only check prints sarif and github.", "Choose table, json, csv or md."});
   }
   if (line->has(Option::Json)) output.format = text::Format::Json;
   output.verbose = line->has(Option::Verbose);

@@ -58,6 +58,7 @@ CommandResult export_command(const CommandLine& line, const Output& output);
 CommandResult schema_command(const CommandLine& line, const Output& output);
 CommandResult models_command(const CommandLine& line, const Output& output);
 CommandResult gpus_command(const CommandLine& line, const Output& output);
+CommandResult check_command(const CommandLine& line, const Output& output);
 CommandResult doctor_command(const CommandLine& line, const Output& output);
 CommandResult completions_command(const CommandLine& line, const Output& output);
 

@@ -43,6 +43,9 @@ constexpr std::array kCommands = {
                 "Print the JSON Schema of model, cluster, measurements, plan or report."},
     CommandInfo{Command::Models, "models", "[MODEL]", "List the shipped models; with --expanded, write one out."},
     CommandInfo{Command::Gpus, "gpus", "", "List the known GPUs and clusters."},
+    CommandInfo{Command::Check, "check", "FILE...|-- COMMAND",
+                "Find known mistakes in configurations of accelerate, TRL, the Trainer and DeepSpeed, without running "
+                "anything."},
     CommandInfo{Command::Doctor, "doctor", "", "Show what is installed and what is missing."},
     CommandInfo{Command::Completions, "completions", "SHELL", "Print completions for bash, zsh or fish."},
 };
@@ -61,7 +64,7 @@ constexpr CommandSet kOnMachines = kPredicts | kScripts | Command::Export;
 constexpr CommandSet kNamesLinks = kOnMachines | Command::Clock;
 constexpr CommandSet kAnswers = kOnMachines | kMeasures | Command::Execute | Command::Replay | Command::Compare;
 constexpr CommandSet kPrintsJson = kPredicts | kRuns | kMeasures | Command::Replay | Command::Compare | Command::Clock |
-                                   Command::Models | Command::Gpus | Command::Doctor;
+                                   Command::Models | Command::Gpus | Command::Check | Command::Doctor;
 constexpr CommandSet kPrints = kPrintsJson | Command::Capture;
 constexpr CommandSet kWrites = Command::Plan | Command::Explain | kRuns | kMeasures | Command::Capture |
                                Command::Compare | Command::Export | Command::Calibrate;
@@ -323,7 +326,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", kPrintsJson},
     OptionInfo{Option::Expanded, "--expanded", "", "", kOutput, "Write every module, tensor and op of a model, as JSON",
                Command::Models},
-    OptionInfo{Option::OutputFormat, "--format", "NAME", "table|text|json|csv|md|trace", kOutput,
+    OptionInfo{Option::OutputFormat, "--format", "NAME", "table|text|json|csv|md|trace|sarif|github", kOutput,
                "How to print the result (trace: replay only)", kPrints},
     OptionInfo{Option::Rank, "--rank", "N", "", kOutput,
                "Report the memory of this rank (default: the rank that needs most). rehearse also accepts a list "
@@ -357,14 +360,18 @@ constexpr std::array kOptions = {
                "Print the peaks of a job's phases, on a GPU and on the host: loading, steps, evaluation, saving, "
                "resuming; exit with 1 if one does not fit",
                kPlans},
+    OptionInfo{
+        Option::Fix, "--fix", "", "", kOutput,
+        "Write the files with their errors mended, and without keys that have no effect; comments and order stay",
+        Command::Check},
     OptionInfo{Option::EvaluationBatch, "--eval-batch", "N", "", kOutput,
                "With --phases: samples per GPU in an evaluation (default: those of training)", kPlans},
     OptionInfo{Option::Time, "--time", "", "", kOutput,
                "The time of a step: the waits that cost most, and changes that shorten each", Command::Explain},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Print more: all terms, sources and plans of the front",
-               kAnswers},
+               kAnswers | Command::Check},
     OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only",
-               kAnswers | Command::Clock | Command::Calibrate},
+               kAnswers | Command::Clock | Command::Calibrate | Command::Check},
     OptionInfo{Option::Strict, "--strict", "", "", kOutput,
                "Exit with 1 as well when the plan runs without room to spare (FITS, TIGHT)",
                Command::Plan | Command::Simulate | Command::Explain},
@@ -429,6 +436,12 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::OutputFormat,
                  Command::Replay,
                  {kOutput, "How to print the result: table (or text), json, csv, md, or trace (every request)"}},
+    CommandWords{Option::OutputFormat,
+                 Command::Check,
+                 {kOutput,
+                  "How to print the result: table (or text), json, csv, md, sarif (for code scanning) or "
+                  "github (annotations of a workflow)"}},
+    CommandWords{Option::Verbose, Command::Check, {kOutput, "Print the source of each rule, too"}},
     CommandWords{Option::OutputFormat, kPrints, {kOutput, "How to print the result: table (or text), json, csv or md"}},
     CommandWords{Option::Rank,
                  kPlans | Command::Export,

@@ -33,6 +33,7 @@ enum class Command {
   Schema,
   Models,
   Gpus,
+  Check,
   Doctor,
   Completions
 };
@@ -163,6 +164,7 @@ enum class CommandOption : std::uint8_t {
   Color,
   Explain,
   Phases,
+  Fix,
   EvaluationBatch,
   Time,
   Verbose,

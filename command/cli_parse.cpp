@@ -207,6 +207,17 @@ void check_script(const CommandLine& line, Errors& errors) {
   }
 }
 
+/// A check has files, or a command after "--".
+void check_files(const CommandLine& line, bool has_dashes, Errors& errors) {
+  const std::string example = "Write fsdp-plan check fsdp.yaml, or check -- accelerate launch ... train.py.";
+  if (has_dashes && !line.arguments.empty()) {
+    errors.push_back({"", fmt::format("Unexpected \"{}\" before --.", line.arguments[0]),
+                      "Give either files or a command after --."});
+  } else if (line.arguments.empty() && line.script.empty()) {
+    errors.push_back({"", "There is nothing to check.", example});
+  }
+}
+
 void check_arguments(const CommandLine& line, Errors& errors) {
   const CommandInfo& info = info_of(line.command);
   const std::string command = line.command == Command::Plan ? "fsdp-plan" : fmt::format("fsdp-plan {}", info.name);
@@ -249,8 +260,8 @@ bool only_tells(const CommandLine& line) {
 /// Removes the command's name from the words, and checks their number. `dashed`: the words after "--".
 void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
                   bool had_errors, Errors& errors) {
-  constexpr CommandSet kWithScripts =
-      Command::Rehearse | Command::Capture | Command::Plan | Command::Fit | Command::Run | Command::Measure;
+  constexpr CommandSet kWithScripts = Command::Rehearse | Command::Capture | Command::Plan | Command::Fit |
+                                      Command::Run | Command::Measure | Command::Check;
   const CommandInfo* named = find_command(words);
   const bool is_read = words.empty() && dashed && planner::is_job_line(*dashed);
   const bool is_script = is_read || (named != nullptr && kWithScripts.has(named->command));
@@ -275,6 +286,8 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
     check_script(line, errors);
   } else if (line.command == Command::Rehearse) {
     check_rehearsal(line, dashed.has_value(), errors);
+  } else if (line.command == Command::Check) {
+    check_files(line, dashed.has_value(), errors);
   } else {
     check_arguments(line, errors);
     if (line.command == Command::Run || line.command == Command::Measure) {

@@ -61,6 +61,7 @@ ROOMS = {
     "planner/space": set(),
     "planner/trainers": {"space"},
     "planner/jobs": {"space"},
+    "planner/check": {"space", "jobs"},
     "planner/search": {"space", "trainers"},
     "planner/advice": {"space", "trainers", "search"},
     "planner/request": {"space", "trainers", "search", "advice"},

@@ -15,7 +15,7 @@
 
 namespace fsdp::text {
 
-enum class Format { Table, Json, Csv, Markdown, Trace };
+enum class Format { Table, Json, Csv, Markdown, Trace, Sarif, Github };
 
 /// A cell of a table: the text for people, and the exact value for scripts.
 struct Cell {

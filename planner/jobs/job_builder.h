@@ -2,10 +2,13 @@
 
 // What several programs' configurations have in common: words of a job, and what Hugging Face's names mean.
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "core/base/json_document.h"
+#include "core/base/result.h"
 #include "planner/jobs/job.h"
 #include "planner/jobs/job_keys.h"
 
@@ -35,5 +38,14 @@ AccelerateJob say_accelerate(JobKeys& keys, Job& job);
 
 /// The keys of `accelerate launch --config_file`.
 std::span<const JobKey> accelerate_keys();
+
+/// The key of the launch configuration that an option of `accelerate launch` sets.
+std::string key_of_launch(const std::string& name);
+
+/// Whether `trl sft` hands an option to accelerate: those that its own classes do not have.
+bool is_of_launch(const std::string& name);
+
+/// TRL's --accelerate_config, which `where` names: a file, or a launch configuration in TRL's package, without places.
+Result<JsonDocument> launcher_named(const std::string& name, const std::string& where);
 
 }  // namespace fsdp::planner

@@ -49,7 +49,8 @@ constexpr ShippedLaunch kShipped[] = {
     {"zero3", "distributed_type: DEEPSPEED, deepspeed_config: {zero_stage: 3, zero3_init_flag: true}}"},
 };
 
-/// --accelerate_config: a file, or a name in TRL's package.
+}  // namespace
+
 Result<JsonDocument> launcher_named(const std::string& name, const std::string& where) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(name, ignored)) return read_yaml_file(name);
@@ -62,11 +63,14 @@ Result<JsonDocument> launcher_named(const std::string& name, const std::string& 
                  suggest_name(name, known));
 }
 
+namespace {
+
 std::string same_key(const std::string& name) {
   return name;
 }
 
-/// The key of the launch configuration that an option of `accelerate launch` sets.
+}  // namespace
+
 std::string key_of_launch(const std::string& name) {
   for (const auto& [beginning, object] :
        {std::pair("fsdp_", "fsdp_config."), std::pair("deepspeed_", "deepspeed_config."),
@@ -78,13 +82,14 @@ std::string key_of_launch(const std::string& name) {
   return name;
 }
 
-/// Whether `trl sft` hands an option to accelerate: those that its own classes do not have.
 bool is_of_launch(const std::string& name) {
   const std::string key = key_of_launch(name);
   if (key != name || name == "config_file" || name == "multi_gpu" || name == "use_fsdp") return true;
   const auto keys = accelerate_keys();
   return std::any_of(keys.begin(), keys.end(), [&](const JobKey& row) { return row.name == name; });
 }
+
+namespace {
 
 std::string own_key_of_trl(const std::string& name) {
   return is_of_launch(name) ? "" : name;

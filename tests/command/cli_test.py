@@ -235,7 +235,7 @@ def test_help_fits_a_screen(tester):
 
 
 COMMANDS = ("simulate", "explain", "fit", "clock", "capture", "rehearse", "run", "measure", "execute", "calibrate", "replay", "compare",
-            "export", "schema", "models", "gpus", "doctor", "completions")
+            "export", "schema", "models", "gpus", "check", "doctor", "completions")
 
 
 def test_help_names_only_options_of_the_command(tester):

@@ -65,6 +65,7 @@ COMMANDS = {
     "schema": "prints a file that is shipped",
     "models": "lists files that are shipped",
     "gpus": "lists files that are shipped",
+    "check": "reads configurations of other programs",
     "doctor": "looks at the machine",
     "completions": "prints the options",
 }
