@@ -19,6 +19,9 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Fit, "fit", "MODEL",
                 "Show the largest micro-batch and the longest sequence that fit each GPU. fit -- COMMAND captures a "
                 "script first."},
+    CommandInfo{Command::Check, "check", "FILE...|-- COMMAND",
+                "Find known mistakes in configurations of accelerate, TRL, the Trainer and DeepSpeed, without running "
+                "anything."},
     CommandInfo{Command::Clock, "clock", "WHAT [SIZE]",
                 "Show how long one collective, matrix product or attention takes: all_gather 256M, matmul "
                 "4096x4096x4096, attention 1x32x4096x128."},
@@ -43,9 +46,6 @@ constexpr std::array kCommands = {
                 "Print the JSON Schema of model, cluster, measurements, plan or report."},
     CommandInfo{Command::Models, "models", "[MODEL]", "List the shipped models; with --expanded, write one out."},
     CommandInfo{Command::Gpus, "gpus", "", "List the known GPUs and clusters."},
-    CommandInfo{Command::Check, "check", "FILE...|-- COMMAND",
-                "Find known mistakes in configurations of accelerate, TRL, the Trainer and DeepSpeed, without running "
-                "anything."},
     CommandInfo{Command::Doctor, "doctor", "", "Show what is installed and what is missing."},
     CommandInfo{Command::Completions, "completions", "SHELL", "Print completions for bash, zsh or fish."},
 };

@@ -20,6 +20,7 @@ enum class Command {
   Simulate,
   Explain,
   Fit,
+  Check,
   Clock,
   Capture,
   Rehearse,
@@ -33,7 +34,6 @@ enum class Command {
   Schema,
   Models,
   Gpus,
-  Check,
   Doctor,
   Completions
 };

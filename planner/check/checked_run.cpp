@@ -27,6 +27,9 @@ const JsonValue* member_at(const JsonValue& root, std::string_view key) {
   }
 }
 
+/// A larger number is a slip, and products of it might overflow.
+constexpr std::int64_t kMostProcesses = 1'000'000;
+
 std::string last_part(std::string_view key) {
   const std::size_t dot = key.rfind('.');
   return std::string(dot == std::string_view::npos ? key : key.substr(dot + 1));
@@ -163,11 +166,12 @@ int CheckedRun::zero_stage() const {
 }
 
 std::optional<std::int64_t> CheckedRun::processes() const {
-  return launch("num_processes").integer();
+  const std::optional<std::int64_t> count = launch("num_processes").integer();
+  return count && *count > 0 && *count <= kMostProcesses ? count : std::nullopt;
 }
 
 std::int64_t CheckedRun::machines() const {
-  return std::max<std::int64_t>(1, launch("num_machines").integer().value_or(1));
+  return std::clamp<std::int64_t>(launch("num_machines").integer().value_or(1), 1, kMostProcesses);
 }
 
 std::string CheckedRun::wrap_policy() const {

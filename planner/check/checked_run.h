@@ -70,9 +70,9 @@ class CheckedRun {
   bool trainer_has_fsdp() const;
   bool uses_fsdp() const { return launches_fsdp() || trainer_has_fsdp(); }
   bool uses_deepspeed() const;
-  int fsdp_version() const;  ///< 1 or 2; 0 without FSDP.
-  int zero_stage() const;    ///< 0 to 3; -1 without DeepSpeed.
-  std::optional<std::int64_t> processes() const;
+  int fsdp_version() const;                       ///< 1 or 2; 0 without FSDP.
+  int zero_stage() const;                         ///< 0 to 3; -1 without DeepSpeed.
+  std::optional<std::int64_t> processes() const;  ///< From 1 to a million.
   std::int64_t machines() const;
   /// The policy in capitals; empty if it is unset.
   std::string wrap_policy() const;

@@ -151,12 +151,13 @@ void find_deepspeed_batches(const CheckedRun& run, Reporter& report) {
   const std::optional<std::int64_t> micro = run.deepspeed("train_micro_batch_size_per_gpu").integer();
   const std::optional<std::int64_t> steps = run.deepspeed("gradient_accumulation_steps").integer();
   if (!train.integer() || !micro || !steps || !run.processes()) return;
-  const std::int64_t product = *micro * *steps * *run.processes();
-  if (product == *train.integer()) return;
+  const double product =
+      static_cast<double>(*micro) * static_cast<double>(*steps) * static_cast<double>(*run.processes());
+  if (product == static_cast<double>(*train.integer())) return;
   replace(report.add(Severity::Error, train,
-                     fmt::format("DeepSpeed refuses it: {} x {} x {} GPUs are {}.", *micro, *steps, *run.processes(),
-                                 product)),
-          train, std::to_string(product));
+                     fmt::format("DeepSpeed refuses it: {} x {} x {} GPUs are {:.0f}.", *micro, *steps,
+                                 *run.processes(), product)),
+          train, fmt::format("{:.0f}", product));
 }
 
 void find_trainer_mismatch(const CheckedRun& run, Reporter& report) {

@@ -98,13 +98,16 @@ void find_mesh_mismatch(const CheckedRun& run, Reporter& report) {
   const std::int64_t sequence = size_of(run, "sp");
   const std::string backend = run.launch("parallelism_config.parallelism_config_sp_backend").text();
   if (sequence > 1 && (backend.empty() || backend == "deepspeed")) return;  // DeepSpeed makes its own groups.
-  std::int64_t total = sequence;
-  for (const std::string_view axis : {"dp_replicate", "dp_shard", "tp", "cp"}) total *= size_of(run, axis);
-  if (total == 1 || total == *run.processes()) return;
+  // A double: sizes may be slips of any length.
+  auto total = static_cast<double>(sequence);
+  for (const std::string_view axis : {"dp_replicate", "dp_shard", "tp", "cp"}) {
+    total *= static_cast<double>(size_of(run, axis));
+  }
+  if (total == 1 || total == static_cast<double>(*run.processes())) return;
   advise(report.add(Severity::Error, mesh,
-                    fmt::format("The sizes multiply to {}, and accelerate refuses that with {} processes.", total,
+                    fmt::format("The sizes multiply to {:.0f}, and accelerate refuses that with {} processes.", total,
                                 *run.processes())),
-         fmt::format("Write sizes whose product is {}, or num_processes: {}.", *run.processes(), total));
+         fmt::format("Write sizes whose product is {}, or num_processes: {:.0f}.", *run.processes(), total));
 }
 
 void find_mesh_without_shard(const CheckedRun& run, Reporter& report) {

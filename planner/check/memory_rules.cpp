@@ -130,13 +130,16 @@ void find_packing_with_mask(const CheckedRun& run, Reporter& report) {
   const std::string name = attention ? attention.text() : "sdpa";
   if (!run.is_sft || !packing.is_on() || run.trainer("packing_strategy").is("wrapped")) return;
   if (name != "sdpa" && name != "eager") return;  // Flash and flex attention know the documents.
+  constexpr std::int64_t kMost = 1'000'000;       // A larger number is a slip.
   const std::int64_t batch = run.trainer("per_device_train_batch_size").integer().value_or(8);
-  const std::int64_t tokens = batch * run.trainer("max_length").integer().value_or(1024);
+  const std::int64_t length = run.trainer("max_length").integer().value_or(1024);
+  if (batch < 1 || length < 1 || batch > kMost || length > kMost) return;
+  const std::int64_t tokens = batch * length;
   Finding& found = report.add(
       Severity::Warning, attention ? attention : packing,
       fmt::format("With {} a mask of {} x {} tokens keeps packed documents apart, and attention computes all of it.",
                   name, tokens, tokens));
-  if (name == "sdpa") costs(found, tokens * tokens, "of mask on each GPU");  // Booleans.
+  if (name == "sdpa" && tokens < kMost * 1000) costs(found, tokens * tokens, "of mask on each GPU");  // Booleans.
   if (attention) {
     replace(found, attention, "flash_attention_2");
   } else {

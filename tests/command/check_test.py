@@ -184,6 +184,22 @@ def check_unreadable(tester):
         tester.check(code == 2 and part in err and not out, f"{words}: exit {code}: {out}{err}")
 
 
+def check_hostile(tester):
+    """Values of other types and sizes end in an answer."""
+    keys = sorted(set(re.findall(r"^ *([a-z_0-9]+): ", FSDP2 + SFT, re.MULTILINE))) + [
+        "fsdp_min_num_params", "max_length", "parallelism_config", "gpu_ids", "fsdp_transformer_layer_cls_to_wrap", "optim",
+        "fsdp_reshard_after_forward", "gradient_checkpointing_kwargs", "num_machines", "fsdp", "accelerate_config"]  # fmt: skip
+    for value in ("999999999999999", "-7", "[]", "[[1], {a: b}]", "{a: 1}", "''", "null", "true", ".nan", "\"\\u0007\\n\"", "1e308"):
+        for section in ("", "  "):
+            lines = [f"{section}{key}: {value}" for key in keys]
+            text = "\n".join(["distributed_type: FSDP", *(["fsdp_config:"] if section else []), *lines])
+            text = text if section else text.replace("\ndistributed_type:", "\nother_type:")
+            write(tester, {"a.yaml": text + "\n", "b.yaml": "output_dir: o\nlearning_rate: 1\npacking: true\n" + "\n".join(lines) + "\n"})
+            for files in ("a.yaml", "b.yaml", "a.yaml b.yaml gpt2", "a.yaml --fix"):
+                code, _, err = tester.run(f"check {files}")
+                tester.check(code in (0, 1, 2), f"{value} in {files}: exit {code}: {err}")
+
+
 def check_time(tester):
     words = write(tester, {"fsdp.yaml": FSDP2, "sft.yaml": SFT.replace("Qwen/Qwen3-8B", "llama3_1_405b")})
     seconds = []
@@ -214,6 +230,7 @@ def main():
         check_fix(tester)
         check_hooks(tester)
         check_unreadable(tester)
+        check_hostile(tester)
         check_time(tester)
         check_page(tester, known)
     for problem in tester.problems:
