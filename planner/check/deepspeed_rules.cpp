@@ -163,6 +163,16 @@ void find_deepspeed_batches(const CheckedRun& run, Reporter& report) {
 void find_trainer_mismatch(const CheckedRun& run, Reporter& report) {
   if (!run.has(ConfigurationKind::Trainer) || !run.uses_deepspeed()) return;
   for (const MatchedValue& row : kMatched) report_mismatch(run.deepspeed(row.deepspeed), row, run, report);
+  const Setting file = run.launch("deepspeed_config.deepspeed_config_file");
+  const Setting steps = run.trainer("gradient_accumulation_steps");
+  const bool lacks_steps = run.has(kDeepSpeed) && !run.deepspeed("gradient_accumulation_steps");
+  if (file && lacks_steps && steps.integer().value_or(1) > 1) {
+    advise(report.add(Severity::Error, file,
+                      fmt::format("accelerate takes the missing gradient_accumulation_steps for 1, and the Trainer "
+                                  "refuses that with its own {}.",
+                                  steps.text())),
+           "Write \"gradient_accumulation_steps\": \"auto\" in the file.");
+  }
   if (run.has(kDeepSpeed)) return;
   for (const MatchedValue& row : kMatched) {
     if (row.deepspeed == "gradient_accumulation_steps" || row.deepspeed == "gradient_clipping") {

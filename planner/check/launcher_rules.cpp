@@ -1,7 +1,8 @@
 // What `accelerate launch` itself refuses, or starts otherwise than it is written.
 //
 // Sources: accelerate 1.15.0, commands/launch.py (_validate_launch_command), commands/config/config_args.py
-// (process_config), utils/launch.py (prepare_multi_gpu_env), parallelism_config.py (_validate_accelerator).
+// (process_config), utils/launch.py (prepare_multi_gpu_env), parallelism_config.py (_validate_accelerator);
+// transformers 5.24.0, training_args.py (IntervalStrategy).
 
 #include <fmt/format.h>
 
@@ -46,13 +47,23 @@ void find_missing_launch_keys(const CheckedRun& run, Reporter& report) {
 }
 
 void find_unquoted_no(const CheckedRun& run, Reporter& report) {
-  const Setting precision = run.launch("mixed_precision");
-  if (!precision || precision.value->type != JsonType::Bool) return;
-  if (precision.value->boolean) return;
-  replace(report.add(Severity::Error, precision,
-                     "YAML reads no without quotes as false, and the launch ends with \"'bool' object has no attribute "
-                     "'lower'\"."),
-          precision, "'no'");
+  const auto is_false = [](const Setting& setting) {
+    return setting && setting.value->type == JsonType::Bool && !setting.value->boolean;
+  };
+  if (const Setting precision = run.launch("mixed_precision"); is_false(precision)) {
+    replace(report.add(Severity::Error, precision,
+                       "YAML reads no without quotes as false, and the launch ends with \"'bool' object has no "
+                       "attribute 'lower'\"."),
+            precision, "'no'");
+  }
+  for (const std::string_view key : {"eval_strategy", "save_strategy", "logging_strategy"}) {
+    const Setting strategy = run.trainer(key);
+    if (!is_false(strategy)) continue;
+    replace(report.add(Severity::Error, strategy,
+                       "YAML reads no without quotes as false, and the Trainer ends with \"False is not a valid\" "
+                       "strategy."),
+            strategy, "'no'");
+  }
 }
 
 void find_unused_sections(const CheckedRun& run, Reporter& report) {

@@ -25,8 +25,8 @@ constexpr Rule kRules[] = {
     // The launch.
     {"launch-key-missing", "accelerate cannot launch without a key.", kAccelerate,
      "commands/launch.py: _validate_launch_command", find_missing_launch_keys},
-    {"unquoted-no", "mixed_precision: no without quotes is false.", kAccelerate,
-     "utils/launch.py: prepare_multi_gpu_env", find_unquoted_no},
+    {"unquoted-no", "no without quotes is false.", kAccelerate, "utils/launch.py: prepare_multi_gpu_env",
+     find_unquoted_no},
     {"section-unused", "fsdp_config or deepspeed_config beside another distributed_type.", kAccelerate,
      "commands/launch.py: _validate_launch_command", find_unused_sections},
     {"processes-uneven", "num_processes is no multiple of num_machines.", kAccelerate,

@@ -87,8 +87,9 @@ void find_best_model_strategies(const CheckedRun& run, Reporter& report) {
   const Setting best = run.trainer("load_best_model_at_end");
   const Setting save = run.trainer("save_strategy");
   const Setting evaluate = run.trainer("eval_strategy");
+  if (save.is("false") || evaluate.is("false")) return;  // unquoted-no
   const std::string saves = save ? save.text() : "steps";
-  const std::string evaluates = !evaluate || evaluate.text() == "false" ? "no" : evaluate.text();
+  const std::string evaluates = evaluate ? evaluate.text() : "no";
   if (!best.is_on() || saves == "best" || saves == evaluates) return;
   advise(
       report.add(Severity::Error, best,

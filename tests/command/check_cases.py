@@ -94,7 +94,8 @@ CASES = {
         ("error", "", swap(FSDP2, "distributed_type: FSDP\n", ""), PLAIN),
         ("error", "/distributed_type", swap(FSDP2, "num_processes: 8\n", ""), PLAIN),
     ],
-    "unquoted-no": [("error", "/mixed_precision", swap(FSDP2, "bf16", "no"), swap(FSDP2, "bf16", "'no'"))],
+    "unquoted-no": [("error", "/eval_strategy", {"t.yaml": TRAINER + "eval_strategy: no\n"}, {"t.yaml": TRAINER + "eval_strategy: 'no'\n"}),
+                    ("error", "/mixed_precision", swap(FSDP2, "bf16", "no"), swap(FSDP2, "bf16", "'no'"))],
     "section-unused": [
         ("error", "/distributed_type", swap(FSDP2, ": FSDP", ": MULTI_GPU"), PLAIN),
         ("error", "/distributed_type", swap(DEEPSPEED, ": DEEPSPEED", ": MULTI_GPU"), {"fsdp.yaml": DEEPSPEED}),
@@ -248,6 +249,11 @@ CASES = {
          {"ds.json": ds('"zero_optimization": {"stage": 2}').replace('"auto"', "2"), "sft.yaml": SFT}),
         ("error", "/deepspeed_config/gradient_accumulation_steps", run(DEEPSPEED + "  gradient_accumulation_steps: 1\n", SFT + "gradient_accumulation_steps: 4\n"),
          run(DEEPSPEED + "  gradient_accumulation_steps: 4\n", SFT + "gradient_accumulation_steps: 4\n")),
+        ("error", "/deepspeed_config/deepspeed_config_file",
+         {"fsdp.yaml": DEEPSPEED + "  deepspeed_config_file: named.json\n", "sft.yaml": SFT + "gradient_accumulation_steps: 4\n",
+          "named.json": ds('"zero_optimization": {"stage": 2}')},
+         {"fsdp.yaml": DEEPSPEED + "  deepspeed_config_file: named.json\n", "sft.yaml": SFT + "gradient_accumulation_steps: 4\n",
+          "named.json": ds('"zero_optimization": {"stage": 2}, "gradient_accumulation_steps": "auto"')}),
         ("error", "/bf16/enabled", {"ds.json": ds('"bf16": {"enabled": false}'), "sft.yaml": SFT}, {"ds.json": ds('"bf16": {"enabled": "auto"}'), "sft.yaml": SFT}),
     ],
     "deepspeed-file-and-keys": [

@@ -28,7 +28,7 @@ except ImportError as missing:
 
 REFUSED_LAUNCHES = ("invalid-value", "launch-key-missing", "unquoted-no", "fsdp2-reshard-value", "sync-module-states-off",
                     "checkpoint-offload-alone", "local-state-dict")
-REFUSED_ARGUMENTS = ("fp16-and-bf16", "best-model-strategy", "trainer-fsdp-text")
+REFUSED_ARGUMENTS = ("fp16-and-bf16", "unquoted-no", "best-model-strategy", "trainer-fsdp-text")
 OF_TRL = ("model_name_or_path", "dataset_name")
 
 
@@ -66,7 +66,8 @@ def text_of(files):
 def problems_of(rules, function):
     for rule in rules:
         for severity, place, failing, passing in CASES[rule]:
-            if severity != "error" or len(failing) > 1:
+            is_of_launch = "distributed_type" in text_of(failing) + text_of(passing)
+            if severity != "error" or len(failing) > 1 or is_of_launch != (function is plugin_of):
                 continue
             if not is_refused(function, text_of(failing)):
                 yield f"{rule} {place}: it is not refused:\n{text_of(failing)}"
