@@ -15,7 +15,7 @@ from cli_test import HEADLINE, Tester  # noqa: E402
 
 def check_names_of_other_programs(tester):
     """What they call it, or what is another thing here."""
-    (tester.folder / "axolotl.yaml").write_text("base_model: Qwen/Qwen3-8B\nadapter: qlora\n")
+    (tester.folder / "trainer.yaml").write_text("model: Qwen/Qwen3-8B\nlora_r: 16\n")
     (tester.folder / "any.yaml").write_text("a: 1\n")
     machines = "--gpus 4 --mem 16G"
     for words, said in ((f"mlp {machines} --gradient-checkpointing", "Write --activation-checkpointing full"),
@@ -44,7 +44,7 @@ def check_names_of_other_programs(tester):
                         ("gpt2 --gpu H100 --world-size many", 'error: --world-size: "many" is not'),
                         ("gpt2 --gpu H100 --world-size 12 --batch none", 'error: --batch: "none" is not'),
                         ("gpt2 --gpu H100 --gpus 8 --nodes 100000", "Write at most 2048 nodes of 8."),
-                        ("axolotl.yaml", "such as axolotl, LLaMA-Factory or TRL"),
+                        ("trainer.yaml", "such as axolotl, LLaMA-Factory or TRL"),
                         ("any.yaml", "This is a YAML file")):
         code, out, err = tester.run(words)
         tester.check(code == 2 and out == "" and said in " ".join(err.split()), f"{words}: {code} {out}{err}")
