@@ -146,7 +146,9 @@ class TrlReader {
       add(PlanChoice::Packing, std::to_string(batch * length), "packing");
       if (attention != "flash_attention_2") {
         keys_.refuse("packing",
-                     fmt::format("With attn_implementation: {} packed documents attend to each other.", attention),
+                     fmt::format("With attn_implementation: {} a mask of the whole row keeps packed documents apart, "
+                                 "which was not compared with a run.",
+                                 attention),
                      "Write attn_implementation: flash_attention_2.");
       }
     } else {
