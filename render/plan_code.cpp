@@ -417,6 +417,7 @@ class CodeWriter {
     line("        if getattr(config, \"use_cache\", False):");
     line("            config.use_cache = False  # transformers: a cache would grow again when a block runs again");
     checkpointed(CheckpointMode::Full, "");
+    checkpointed(CheckpointMode::Nested, "");
     checkpointed(CheckpointMode::Selective, ", context_fn=kept_ops");
   }
 
@@ -438,6 +439,10 @@ class CodeWriter {
     if (names.empty()) return;
     each_of(names);
     line(fmt::format("        block = {}", module_named("name")));
+    if (mode == CheckpointMode::Nested) {
+      line("        for child in block.children():");
+      line("            child.forward = functools.partial(checkpoint, child.forward, use_reentrant=False)");
+    }
     const std::string checkpointed =
         fmt::format("functools.partial(checkpoint, block.forward, use_reentrant=False{}{})", options,
                     plan_.checkpointing.early_stop ? "" : ", early_stop=False");

@@ -13,6 +13,7 @@
 #include "core/plan/framework_traits.h"
 #include "core/plan/input_casts.h"
 #include "core/plan/loss_table.h"
+#include "core/plan/nested_checkpoints.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/torch_version.h"
 
@@ -413,6 +414,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   if (auto misfit = passes_misfit(plan, model)) errors.push_back(*std::move(misfit));
   if (auto misfit = quantization_misfit(plan, model)) errors.push_back(*std::move(misfit));
   if (auto misfit = liger_misfit(plan)) errors.push_back(*std::move(misfit));
+  if (auto misfit = nested_checkpoints_misfit(plan, model)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
   check_padding_mask(plan, model, errors);
   check_loss(plan, model, errors);

@@ -69,6 +69,8 @@ enum class CheckpointMode : std::uint8_t {
   None,
   Selective,  ///< Keeps the outputs of `selective_keep` and recomputes the rest.
   Full,       ///< Keeps the inputs of the block only.
+  Nested,     ///< As Full, and each module that the block calls is a checkpoint inside of that one (accelerate's
+              ///< FSDP2 below axolotl's). core/plan/nested_checkpoints.h
 };
 
 /// Activation checkpointing (torch.utils.checkpoint, non-reentrant) of repeated blocks.

@@ -43,6 +43,7 @@ inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
     {CheckpointMode::None, "none"},
     {CheckpointMode::Selective, "selective"},
     {CheckpointMode::Full, "full"},
+    {CheckpointMode::Nested, "nested"},
 };
 inline constexpr EnumTable<CheckpointMode> kCheckpointModeTable{"checkpoint mode", kCheckpointModes};
 

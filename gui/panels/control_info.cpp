@@ -242,8 +242,8 @@ std::vector<ControlInfo> plan_controls() {
   const std::vector<std::int64_t> powers = {1, 2, 4, 8, 16, 32, 64, 128, 256};
   const std::vector<std::string> reshards = {"true", "false", "keep-last:4"};
   const std::vector<std::string> wraps = {"blocks", "2", "4", "sublayers", "projections", "root"};
-  const std::vector<std::string> checkpoints = {"none",         "full",           "selective",
-                                                "save-matmuls", "save-attention", "full:8"};
+  const std::vector<std::string> checkpoints = {"none",           "full",   "selective", "save-matmuls",
+                                                "save-attention", "nested", "full:8"};
   return {
       {PlanChoice::Runtime, "Data parallelism", kPlan, ControlKind::Choice,
        [](const Snapshot& s) { return std::string(name_of(kRuntimeTable, s.report.plan.runtime.framework)); }},

@@ -154,6 +154,7 @@ QVariant ModuleTreeModel::display(int module, int column) const {
     case kCheckpoint: {
       const CheckpointMode mode = checkpoint_of(plan, model_->modules[m].name);
       if (mode == CheckpointMode::None) return {};
+      if (mode == CheckpointMode::Nested) return tr("nested");
       return mode == CheckpointMode::Full ? tr("full") : tr("selective");
     }
     case kClass:

@@ -108,10 +108,12 @@ std::string joined_with_commas(const std::vector<std::string>& names) {
   return text;
 }
 
-constexpr std::string_view kWayNames = "none, full, selective, save-matmuls, save-attention";
+constexpr std::string_view kWayNames = "none, full, nested, selective, save-matmuls, save-attention";
 
 std::optional<CheckpointWay> way_of_name(std::string_view name) {
-  if (name == "none") return CheckpointMode::None;
+  for (const CheckpointMode mode : {CheckpointMode::None, CheckpointMode::Nested}) {
+    if (to_text(CheckpointWay(mode)) == name) return mode;
+  }
   for (const CheckpointWay& way : kCheckpointWays) {
     if (to_text(way) == name) return way;
   }
@@ -212,6 +214,7 @@ std::string to_text(const ReshardChoice& reshard) {
 std::string to_text(const CheckpointWay& way) {
   if (way.mode == CheckpointMode::None) return "none";
   if (way.mode == CheckpointMode::Full) return "full";
+  if (way.mode == CheckpointMode::Nested) return "nested";
   switch (way.saved) {
     case SavedOps::EverySecondMatmul:
       return "selective";

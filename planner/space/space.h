@@ -93,7 +93,8 @@ enum class SavedOps : std::uint8_t {
   Matmuls,
 };
 
-/// A way to checkpoint a block. As text: "full", "selective", "save-matmuls", "save-attention".
+/// A way to checkpoint a block. As text: "full", "nested", "selective", "save-matmuls",
+/// "save-attention".
 struct CheckpointWay {
   CheckpointMode mode = CheckpointMode::Full;
   SavedOps saved = SavedOps::EverySecondMatmul;  ///< For CheckpointMode::Selective.

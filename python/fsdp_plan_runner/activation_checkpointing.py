@@ -35,6 +35,8 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
     root.running.kept_ops = frozenset(kept)
     for name, mode in plan.checkpointed.items():
         block = root.get_submodule(name)
+        if mode == "nested":
+            _checkpoint_children(block)
         options: dict[str, Any] = {"use_reentrant": False}
         if not plan.early_stop:  # An argument since PyTorch 2.9.
             options["early_stop"] = False
@@ -45,6 +47,18 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
         else:
             checkpointed = functools.partial(checkpoint, block.forward, **options)
         block.forward = functools.partial(_if_training, block, checkpointed, block.forward)
+
+
+def _checkpoint_children(block: torch.nn.Module) -> None:
+    """As accelerate's FSDP2 does. Blocks of transformers call their attention by keyword, which a checkpoint does not save: it holds
+    what it is given."""
+    for name, child in block.named_children():
+        inner = functools.partial(_holding if name == "self_attn" else checkpoint, child.forward, use_reentrant=False)
+        child.forward = functools.partial(_if_training, block, inner, child.forward)
+
+
+def _holding(forward: Any, *arguments: Any, **options: Any) -> Any:
+    return checkpoint(functools.partial(forward, *arguments), **options)
 
 
 def _if_training(block: torch.nn.Module, checkpointed: Any, plain: Any, *arguments: Any) -> Any:

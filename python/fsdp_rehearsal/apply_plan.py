@@ -361,6 +361,8 @@ class ApplyPlan:
         for name, mode in self.plan.checkpointed.items():
             block = root.get_submodule(name)
             options = saves if mode == "selective" else {}
+            for child in block.children() if mode == "nested" else ():
+                child.forward = functools.partial(checkpoint, child.forward, use_reentrant=False)
             block.forward = functools.partial(
                 checkpoint, block.forward, use_reentrant=False, early_stop=self.plan.early_stop, **options
             )

@@ -248,6 +248,9 @@ class MemoryWalk<Sink>::Impl {
       const OpWork& work = tape.work[op];
       if (is_forward || tape.recomputed[op]) kernels += work.forward.num_kernels;
       if (!is_forward) kernels += work.backward.num_kernels;
+      if (!is_forward && !tape.recomputed_inside.empty() && tape.recomputed_inside[op]) {
+        kernels += work.forward.num_kernels;
+      }
     }
     return kernels;
   }

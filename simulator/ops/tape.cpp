@@ -54,9 +54,10 @@ Tape TapeRecorder::record() {
     forward();
   } else {
     find_offloaded();
+    find_inners();
     checkpointed_forward();
     run_early_nodes();
-    recompute();
+    is_nested() ? recompute_around() : recompute();
   }
   backward();
   bind_outputs();

@@ -15,6 +15,7 @@
 #include "core/model/kernel_workspaces.h"
 #include "core/model/model.h"
 #include "core/model/model_index.h"
+#include "core/plan/nested_checkpoints.h"
 #include "core/plan/plan.h"
 #include "core/report/report.h"
 #include "simulator/ops/kernels.h"
@@ -122,6 +123,7 @@ struct Tape {
   std::vector<int> storage_op;             ///< [num storages] The op that makes it.
   std::vector<OpWork> work;                ///< [num ops]
   std::vector<bool> recomputed;            ///< [num ops] True if it runs again before the backward.
+  std::vector<bool> recomputed_inside;     ///< [num ops] True if it runs again inside of it. Empty if none does.
   std::vector<std::int64_t> on_host;       ///< Bytes of each input that a checkpoint keeps on the host.
   std::vector<int> kept_parameters;        ///< Parameters that a recomputation saves, with `keeps_parameters`.
   std::vector<Shape> input_grad_strides;   ///< [num inputs] Strides of the gradients passed out. Empty for contiguous
@@ -146,7 +148,8 @@ struct TapeContext {
   std::vector<Shape> output_grad_strides = {};  ///< [num outputs] Strides of gradients from outside that are not
                                                 ///< contiguous. Empty if all are contiguous.
   CheckpointMode mode = CheckpointMode::None;
-  std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
+  std::vector<bool> op_is_kept;             ///< [num ops] Selective checkpointing keeps its outputs.
+  std::vector<InnerCheckpoint> inner = {};  ///< For CheckpointMode::Nested.
   bool early_stop = true;
   bool offloads_inputs = false;   ///< A checkpoint keeps its inputs on the host.
   bool keeps_parameters = false;  ///< A recomputation saves parameters that others may release meanwhile.

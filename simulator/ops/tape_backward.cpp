@@ -66,7 +66,9 @@ void TapeRecorder::backward() {
     for (; k > 0 && program_.kernels[k - 1].op == o; --k) {
       if (k > num_late_nodes_) continue;
       has_begun = has_begun || flow_.active[k - 1];
-      if (flow_.active[k - 1]) run_backward(program_.kernels[k - 1]);
+      if (!flow_.active[k - 1]) continue;
+      enter_inner(k - 1);
+      run_backward(program_.kernels[k - 1]);
     }
     if (o == first_active) end_of_backward();
     if (has_begun) range.last = static_cast<std::int32_t>(events_->size());
@@ -169,6 +171,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     grad_of_slot_[slot] = {};
   }
   if (!is_checkpointed()) release_all_saved();
+  leave_inner(static_cast<std::size_t>(&kernel - program_.kernels.data()));
   for (const auto& [slot, grad] : made) accumulate(slot, grad, kernel.op);
 }
 

@@ -124,6 +124,7 @@ void TapeRecorder::checkpointed_forward() {
     if (!program_.kernels[k].keeps_inputs) continue;
     for (const KernelInput& input : program_.kernels[k].inputs) keep_input(storage_of(input.slot));
   }
+  for_each_held_input([&](int storage) { ++saves_[storage]; });
   alive_.assign(program_.storages.size(), false);
   run_all_ops();
   tape_.kept_bytes = kept_inside();
@@ -137,10 +138,10 @@ void TapeRecorder::keep_input(int storage) {
   kept_inputs_.push_back(storage);
 }
 
-// One past the last kernel that recomputation runs.
-std::size_t TapeRecorder::end_of_recomputation() const {
-  if (!context_.early_stop) return program_.kernels.size();
-  for (std::size_t k = program_.kernels.size(); k-- > 0;) {
+// One past the last of these kernels that recomputation runs.
+std::size_t TapeRecorder::end_of_recomputation(std::size_t begin, std::size_t end) const {
+  if (!context_.early_stop) return end;
+  for (std::size_t k = end; k-- > begin;) {
     if (!flow_.recorded[k]) continue;
     bool saves_an_input = false;
     bool saves_an_output = false;
@@ -154,7 +155,7 @@ std::size_t TapeRecorder::end_of_recomputation() const {
     if (saves_an_output || (saves_an_input && program_.kernels[k].saves_when_done)) return k + 1;
     if (saves_an_input) return k;
   }
-  return 0;
+  return begin;
 }
 
 // A node holds its saved parameters, even if its module frees the parameter itself.
@@ -169,18 +170,22 @@ void TapeRecorder::find_kept_parameters() {
   for (const int p : tape_.kept_parameters) is_parameter_kept_[p] = true;
 }
 
+// A recomputation makes another tensor for the output of the call.
+void TapeRecorder::rename_outputs() {
+  for (std::size_t s = 0; s < is_output_.size(); ++s) {
+    if (!is_output_[s] || program_.storages[s].kind != Storage::Kind::Inside) continue;
+    alive_[s] = false;
+    name_[s] = new_storage(program_.storages[s].bytes, program_.storages[s].op);
+  }
+}
+
 void TapeRecorder::recompute() {
   events_ = &tape_.recompute;
   recomputing_ = in_backward_ = true;
-  const std::size_t end = end_of_recomputation();
+  const std::size_t end = end_of_recomputation(0, program_.kernels.size());
   find_kept_parameters();
+  rename_outputs();
   std::vector<bool> cached(alive_);
-  // A recomputation makes another tensor for the output of the call.
-  for (std::size_t s = 0; s < is_output_.size(); ++s) {
-    if (!is_output_[s] || program_.storages[s].kind != Storage::Kind::Inside) continue;
-    cached[s] = alive_[s] = false;
-    name_[s] = new_storage(program_.storages[s].bytes, program_.storages[s].op);
-  }
   // So it does for kept inputs, which are no results of kernels that it leaves out.
   for (const int storage : kept_inputs_) {
     old_names_.push_back(name_[storage]);

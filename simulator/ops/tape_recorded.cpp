@@ -216,6 +216,7 @@ std::optional<Error> refusal_of(const OpRuleContext& context, CheckpointMode mod
         "Leave --flavor, or runtime/implementations of the plan, out; change the script and capture it again."};
   }
   if (mode == CheckpointMode::Selective) return not_recorded_with("selective checkpointing", context.activation);
+  if (mode == CheckpointMode::Nested) return not_recorded_with("nested checkpointing", context.activation);
   if (mode == CheckpointMode::Full && checkpointing.offload_inputs) {
     return not_recorded_with("checkpointing that keeps inputs on the host", context.activation);
   }

@@ -111,10 +111,40 @@ class TapeRecorder {
   void leave_to_cache();
   void release_inputs();
   std::int64_t kept_inside() const;
-  std::size_t end_of_recomputation() const;
+  std::size_t end_of_recomputation(std::size_t begin, std::size_t end) const;
+  void rename_outputs();
   void find_kept_parameters();
   void copy_inputs_back();
   void end_recomputation(std::size_t end);
+
+  // Nested checkpoints (tape_nested.cpp).
+  /// A checkpoint inside of the block's.
+  struct Inner {
+    std::size_t begin = 0;  // Its kernels.
+    std::size_t end = 0;
+    std::vector<int> inputs;  // Storages that are made inside the block, before it.
+    bool holds_inputs = false;
+    std::size_t last_node = 0;  // The kernel whose node is the last to hold a saved tensor; `end` if none does.
+    bool has_run = false;
+  };
+  bool is_nested() const { return !inners_.empty(); }
+  void find_inners();
+  template <class Visit>
+  void for_each_held_input(Visit visit) {
+    for (const Inner& inner : inners_) {
+      for (const int storage : inner.inputs) {
+        if (inner.holds_inputs) visit(storage);
+      }
+    }
+  }
+  Inner* inner_of(std::size_t kernel);
+  void recompute_around();
+  std::size_t count_saves_around();
+  void run_around(std::size_t end);
+  void free_unsaved();
+  void enter_inner(std::size_t kernel);
+  void leave_inner(std::size_t kernel);
+  void recompute_inner(Inner& inner);
 
   // Backward (tape_backward.cpp).
   void backward();
@@ -163,6 +193,7 @@ class TapeRecorder {
   std::vector<bool> is_on_host_;         // [num inputs] The checkpoint keeps it on the host. Empty if none.
   /// Storages that selective checkpointing kept beside a kernel's outputs, and their names before the recomputation.
   std::vector<int> kept_inputs_, old_names_;
+  std::vector<Inner> inners_;              // In forward order. Empty without nested checkpoints.
   std::vector<int> left_over_;             // Storages that selective checkpointing kept without need.
   std::vector<bool> is_parameter_kept_;    // [num parameters] The recomputation holds it. Empty if irrelevant.
   std::vector<int> name_;                  // [num storages] Name on the tape; outputs made again get another.

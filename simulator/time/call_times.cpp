@@ -59,9 +59,11 @@ CallTimes call_times(const Tape& tape, const ComputeCosts& costs, const std::vec
                                  : device_time(work.backward, costs);
     const Seconds cpu = work.forward.num_kernels * costs.launch;
     times.forward.push_back(times.forward.back() + forward);
-    times.backward.push_back(times.backward.back() + backward);
+    const bool runs_inside = !tape.recomputed_inside.empty() && tape.recomputed_inside[o];
+    times.backward.push_back(times.backward.back() + backward + (runs_inside ? forward : Seconds(0)));
     times.cpu_forward.push_back(times.cpu_forward.back() + cpu);
-    times.cpu_backward.push_back(times.cpu_backward.back() + work.backward.num_kernels * costs.launch);
+    times.cpu_backward.push_back(times.cpu_backward.back() + work.backward.num_kernels * costs.launch +
+                                 (runs_inside ? cpu : Seconds(0)));
     if (tape.recomputed[o]) {
       times.recompute += forward;
       times.cpu_recompute += cpu;

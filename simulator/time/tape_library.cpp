@@ -212,6 +212,7 @@ TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind,
   context.mode = mode;
   context.hooks = hooks;
   context.op_is_kept = kept_ops(block, kept);
+  if (mode == CheckpointMode::Nested) context.inner = inner_checkpoints(block).value_or(std::vector<InnerCheckpoint>{});
   context.early_stop = settings.checkpointing.early_stop;
   context.offloads_inputs = settings.checkpointing.offload_inputs && !settings.rules.is_cpu();
   context.keeps_parameters = settings.rules.implementations.zero3_linear;

@@ -47,6 +47,9 @@ TapedBlock tape_block(BlockBuilder builder, const TapedSettings& settings) {
   context.mode = settings.mode;
   context.op_is_kept = settings.kept;
   context.op_is_kept.resize(result.block.ops.size(), false);
+  if (settings.mode == CheckpointMode::Nested) {
+    context.inner = inner_checkpoints(result.block).value_or(std::vector<InnerCheckpoint>{});
+  }
   context.early_stop = settings.early_stop;
   context.offloads_inputs = settings.offloads_inputs;
   context.keeps_parameters = settings.keeps_parameters;
