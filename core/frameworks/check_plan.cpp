@@ -140,6 +140,11 @@ void check_head(const LossRow& row, const Model& model, const Call& call, const 
                       fmt::format("{} is not predicted with capped logits, which {} has.", row.title, model.name),
                       std::string(kPyTorchLoss)});
   }
+  if (row.needs_trained_head && !weight.receives_gradient) {
+    errors.push_back({std::string(kLossPlace),
+                      fmt::format("{} is not predicted with a frozen head, as \"{}\" is.", row.title, weight.name),
+                      std::string(kPyTorchLoss)});
+  }
   // LigerFusedLinearCrossEntropyFunction makes no gradient at all if its input requires none.
   const bool is_alone = weight.receives_gradient && num_gradient_parameters(model) == num_elements(weight.shape);
   if (is_alone && row.needs_hidden_gradient) {

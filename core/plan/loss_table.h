@@ -33,8 +33,9 @@ struct LossRow {
   bool is_float32 = false;   ///< The loss is a number in fp32, whatever the dtype of the logits.
   /// The weight's gradient is made only with that of the hidden states: a head alone cannot be trained.
   bool needs_hidden_gradient = false;
-  bool needs_16_bits = false;  ///< It refuses hidden states in fp32.
-  std::int64_t chunks = 0;     ///< The library's own number of parts, if the user may choose it. Otherwise 0.
+  bool needs_trained_head = false;  ///< Not predicted with a frozen head.
+  bool needs_16_bits = false;       ///< It refuses hidden states in fp32.
+  std::int64_t chunks = 0;          ///< The library's own number of parts, if the user may choose it. Otherwise 0.
 
   // The trainers.
   /// transformers' TrainingArguments, as Python after its name: "use_liger_kernel=True". Empty if it has none.
@@ -110,6 +111,17 @@ inline constexpr LossRow kLossRows[] = {
      .is_float32 = true,
      .chunks = 8,
      .torchtitan = "ChunkedLossWrapper"},
+    {.kind = LossKind::Liger081,
+     .name = "liger-0.8.1",
+     .title = "Liger's fused linear cross entropy of 0.8.1",
+     .library = "liger-kernel 0.8.1",
+     .sentence = "The same of an older release, which axolotl 0.19 pins: the logits of each part are another tensor.",
+     .takes_head = true,
+     .is_of_fsdp2 = true,
+     .is_float32 = true,
+     .needs_hidden_gradient = true,
+     .needs_trained_head = true,
+     .axolotl = "liger_fused_linear_cross_entropy: true"},
 };
 
 static_assert(

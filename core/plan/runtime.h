@@ -47,8 +47,9 @@ enum class LossKind : std::uint8_t {
   Cut,           ///< No logits outside of registers (Apple's cut cross entropy).
   TitanChunked,  ///< Head, loss and backward of some tokens at a time, after the root (torchtitan's
                  ///< ChunkedLossWrapper).
+  Liger081,      ///< Liger's of an older release, which makes other logits for each part.
 };
-inline constexpr int kNumLossKinds = static_cast<int>(LossKind::TitanChunked) + 1;
+inline constexpr int kNumLossKinds = static_cast<int>(LossKind::Liger081) + 1;
 
 struct Loss {
   LossKind kind = LossKind::PyTorch;

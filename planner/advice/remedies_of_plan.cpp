@@ -142,6 +142,7 @@ void try_losses(RemedyList& list) {
   const RemedyRequest& request = list.request();
   if (list.plan().runtime.implementations.loss != Loss{}) return;
   for (const LossRow& row : kLossRows) {
+    if (row.kind == LossKind::Liger081) continue;  // Nobody changes to an older release.
     const Loss loss{.kind = row.kind};
     if (loss == Loss{} || (!row.runs_on_cpu && request.cluster.gpu.compute_capability == 0)) continue;
     // One that runs after the root is for a training loop that computes its loss there.

@@ -7,6 +7,7 @@ Sources: liger_kernel/transformers/model/llama.py (lce_forward) and loss_utils.p
 
 from __future__ import annotations
 
+import importlib.metadata
 import types
 from collections.abc import Callable
 
@@ -22,6 +23,14 @@ def _liger(op: Op, hidden: torch.Tensor, labels: torch.Tensor, weight: torch.Ten
     return LigerForCausalLMLoss(hidden, weight, labels, hidden.shape[-1],
                                 shift_labels=None if op.attributes["shift"] else labels,
                                 final_logit_softcapping=op.attributes["softcap"] or None)
+
+
+def _liger_081(op: Op, hidden: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor,
+               bias: torch.Tensor | None) -> torch.Tensor:
+    found = importlib.metadata.version("liger-kernel")
+    if found != "0.8.1":
+        raise RuntimeError(f"liger-kernel is {found}, and the plan is for the loss of 0.8.1. Write: pip install liger-kernel==0.8.1")
+    return _liger(op, hidden, labels, weight, bias)
 
 
 class _Decoder:
@@ -70,7 +79,7 @@ def _torchtitan_chunked(context: KernelContext, hidden: torch.Tensor, labels: to
 
 
 Loss = Callable[[Op, torch.Tensor, torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
-LOSSES: dict[str, Loss] = {"liger": _liger, "chunked_nll": _chunked_nll, "cut_cross_entropy": _cut}
+LOSSES: dict[str, Loss] = {"liger": _liger, "liger-0.8.1": _liger_081, "chunked_nll": _chunked_nll, "cut_cross_entropy": _cut}
 
 
 # Those that call the head's module after the root's forward.

@@ -6,7 +6,8 @@
 // forward also makes the gradients of the hidden states (N H) and of the weight (V H, only if it is trained), in their
 // own dtype, and the node keeps these two. In 16 bits the products add to the gradient of the weight itself. In fp32
 // each part makes another tensor of V H first. The backward hands both on; if the loss is scaled, it multiplies them in
-// place.
+// place. Release 0.8.1 makes a tensor of logits for each part, of which the one before is still named, and so is the
+// last one at the end. Its gradient of the weight in 16 bits is a product, its copy in fp32, and a sum in place.
 //
 // TRL's picks the N tokens whose labels count and makes tiles of 4096 tokens and 32768 classes in one buffer, of that
 // width even if there are fewer classes. Its kernel folds a tile into running sums of each token. The node keeps the
@@ -19,7 +20,7 @@
 // class. No logits exist outside of registers. The backward sorts the classes by their sums and makes both gradients.
 //
 // Sources: liger_kernel/ops/fused_linear_cross_entropy.py, transformers/model/loss_utils.py (LigerForCausalLMLoss) and
-// transformers/functional.py of liger-kernel 0.8.5; aten/src/ATen/native/cuda/Equal.cpp;
+// transformers/functional.py of liger-kernel 0.8.5 and 0.8.1; aten/src/ATen/native/cuda/Equal.cpp;
 // trl/kernels/chunked_logprob.py, trainer/utils.py (add_fused_lm_head) and trainer/sft_trainer.py (compute_loss) of
 // trl 1.16.0; cut_cross_entropy/{cce,cce_lse_forward,cce_backward}.py of cut-cross-entropy 25.1.1;
 // aten/src/ATen/native/cuda/{Nonzero.cu,Indexing.cu,IndexKernel.cpp}.
@@ -100,10 +101,37 @@ void write_liger_parts(KernelWriter& w, const HeadAndLoss& it, int logits, std::
   }
 }
 
+/// The same in release 0.8.1. Returns the last logits, which the function still names when it returns.
+int write_liger_parts_of_081(KernelWriter& w, const HeadAndLoss& it, std::int64_t part, int grad_hidden,
+                             int grad_weight) {
+  const auto none = [](int slot) { return KernelInput{slot, GradRule::None}; };
+  const Dtype dtype = w.slot(it.hidden).dtype;
+  const std::int64_t item = size_of(dtype).count();
+  int last = -1;
+  for (const std::int64_t rows : parts_of(it.tokens, part)) {
+    const int logits = w.make(rows * it.classes, dtype, false);
+    Kernel& head = w.add(KernelKind::Gemm, {none(it.hidden), none(it.weight)}, {logits});
+    head.product = {1, rows, it.classes, it.width};
+    head.flops = head.product.flops();
+    w.add(KernelKind::Elementwise, {none(logits)}, {}).extra_bytes = static_cast<double>(2 * w.bytes(logits));
+    add_product(w, {none(logits), none(it.weight), none(grad_hidden)}, {1, rows, it.width, it.classes});
+    w.last_kernel().forward_temps = {rows * it.width * item};
+    // Its transpose is named until here.
+    if (last >= 0) w.last_kernel().holds = {last};
+    add_product(w, {none(logits), none(it.hidden), none(grad_weight)}, {1, it.classes, it.width, rows}, it.weight);
+    std::vector<std::int64_t>& temps = w.last_kernel().forward_temps;
+    temps = {it.classes * it.width * item};
+    if (dtype != Dtype::Float32) temps.push_back(it.classes * it.width * size_of(Dtype::Float32).count());
+    last = logits;
+  }
+  return last;
+}
+
 void write_liger(KernelWriter& w) {
   const HeadAndLoss it = operands_of(w);
   const Dtype dtype = w.slot(it.hidden).dtype;
   const Labels labels = labels_of(w);
+  const bool is_of_081 = w.context().implementations.loss.kind == LossKind::Liger081;
   const std::int64_t part = std::min(it.tokens, next_power_of_two(div_up(it.tokens, div_up(it.classes, it.width))));
   const int grad_hidden = w.make(it.tokens * it.width, dtype, false);
   const int grad_weight = w.make(it.classes * it.width, dtype, false);
@@ -112,9 +140,14 @@ void write_liger(KernelWriter& w) {
   fill(w, {grad_weight}, it.weight);
   fill(w, {losses});
   const int counts = count_labels(w, labels.labels, it.tokens).are_counted;
-  const int logits = w.make(part * it.classes, dtype, false);
-  w.add(KernelKind::View, {}, {logits});
-  write_liger_parts(w, it, logits, part, grad_hidden, grad_weight);
+  int logits = -1;
+  if (is_of_081) {
+    logits = write_liger_parts_of_081(w, it, part, grad_hidden, grad_weight);
+  } else {
+    logits = w.make(part * it.classes, dtype, false);
+    w.add(KernelKind::View, {}, {logits});
+    write_liger_parts(w, it, logits, part, grad_hidden, grad_weight);
+  }
 
   const int loss = w.make(1, Dtype::Float32);
   Kernel& node = w.add(KernelKind::Elementwise, {}, {loss});
@@ -126,6 +159,7 @@ void write_liger(KernelWriter& w) {
   // torch.equal(grad_output, torch.tensor(1.0)): the number, the comparison and whether all are equal.
   node.backward_temps = {{4, TempLife::Early}, {1, TempLife::Early}, {1, TempLife::Early}};
   node.holds = {counts, losses, labels.padded, labels.labels, grad_hidden, grad_weight};
+  if (is_of_081) node.holds.push_back(logits);
   w.set_output(0, loss);
 }
 
@@ -349,6 +383,7 @@ void write_cut(KernelWriter& w) {
 void write_loss_with_head(KernelWriter& w) {
   switch (w.context().implementations.loss.kind) {
     case LossKind::Liger:
+    case LossKind::Liger081:
       return write_liger(w);
     case LossKind::ChunkedNll:
       return write_chunked_nll(w);

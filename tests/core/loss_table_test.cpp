@@ -72,6 +72,21 @@ TEST(Losses, ThatTakeTheHeadEndTheModelWithOneOpOfTheRoot) {
   EXPECT_EQ(errors_of_loss(plan_with(model, kLiger), model), std::vector<std::string>{});
 }
 
+TEST(Losses, OfLigersOlderReleaseNeedATrainedHead) {
+  const Loss older = *parse_loss("liger-0.8.1");
+  EXPECT_EQ(to_text(older), "liger-0.8.1");
+  Model model = model_with("qwen3_8b.json", older);
+  EXPECT_EQ(errors_of_loss(plan_with(model, older), model), std::vector<std::string>{});
+  for (Parameter& parameter : model.parameters) {
+    if (parameter.name == "lm_head.weight") parameter.trainable = parameter.receives_gradient = false;
+  }
+  EXPECT_EQ(
+      errors_of_loss(plan_with(model, older), model),
+      std::vector<std::string>{"/runtime/implementations/loss: Liger's fused linear cross entropy of 0.8.1 is not "
+                               "predicted with a frozen head, as \"lm_head.weight\" is. Write \"pytorch\", or "
+                               "leave it out."});
+}
+
 TEST(Losses, ThatCallTheHeadRunAfterTheRoot) {
   EXPECT_EQ(*parse_loss("torchtitan_chunked,chunks=16"), (Loss{.kind = LossKind::TitanChunked, .chunks = 16}));
   EXPECT_EQ(num_chunks(kTitan), 8);
