@@ -7,7 +7,11 @@
 // A row of `sample_packing` has micro_batch_size * sequence_len tokens of documents. Other rows are padded, and come
 // with a mask. Both lengths are rounded up to a multiple: of sequence_len in blocks of 64 with `pad_to_sequence_len`.
 // Packed rows of a stream (pretraining_dataset) are not.
-// Reentrant checkpoints, the default, allocate as the others do if all parameters are trained: a rehearsal was equal.
+// Reentrant checkpoints, the default, allocate as the others do if all parameters are trained and the loss has logits,
+// whose moment is the peak: a rehearsal was equal.
+//
+// With fsdp_config.activation_checkpointing accelerate makes a checkpoint of each module of a block, and axolotl one of
+// the block around them (core/plan/nested_checkpoints.h).
 //
 // Sources: axolotl 0.19.0, utils/config/__init__.py (normalize_config, resolve_dtype), utils/schemas/config.py and
 // validation.py, loaders/model.py, monkeypatch/accelerate/fsdp2.py, core/builders/base.py and causal.py,
@@ -276,11 +280,13 @@ class AxolotlReader {
       keys_.refuse(key, "Activations in host memory are not predicted for runs of axolotl.", "Write true.");
     }
     if (is_on(kAxolotlWraps)) {
-      keys_.refuse(kAxolotlWraps,
-                   "accelerate and axolotl both checkpoint, one inside the other, which is not predicted.",
-                   "Write false, and gradient_checkpointing: true.");
+      if (word != "false") {
+        keys_.refuse(kAxolotlWraps, "The Trainer refuses it beside gradient_checkpointing.", "Write one of them.");
+      }
+      add(PlanChoice::Checkpoint, "nested", kAxolotlWraps);
+    } else {
+      add(PlanChoice::Checkpoint, word == "false" ? "none" : "full", key);
     }
-    add(PlanChoice::Checkpoint, word == "false" ? "none" : "full", key);
     add(PlanChoice::CheckpointOffload, "no", key);
   }
 
@@ -316,12 +322,9 @@ class AxolotlReader {
   void say_loss() {
     const std::string_view fused = "liger_fused_linear_cross_entropy";
     const bool is_cut = has_plugin(kCutPlugin) && keys_.flag("cut_cross_entropy").value_or(true);
-    if (has_plugin(kLigerPlugin) && is_on(fused)) {
-      keys_.refuse(
-          fused,
-          "axolotl 0.19 comes with liger-kernel 0.8.1, whose loss takes more memory than the one of 0.8.5, which "
-          "is predicted.",
-          "Remove the key; --loss liger plans that of 0.8.5.");
+    const bool is_fused = has_plugin(kLigerPlugin) && is_on(fused);
+    if (is_fused && is_cut) {
+      keys_.refuse(fused, "Both plugins replace the loss.", "Remove one of the keys.");
     }
     if (is_on("cut_cross_entropy") && !has_plugin(kCutPlugin)) {
       job_.notes.emplace_back("cut_cross_entropy is ignored: plugins has no CutCrossEntropyPlugin.");
@@ -332,7 +335,20 @@ class AxolotlReader {
           "they "
           "were not.");
     }
+    if (is_fused || is_cut) refuse_reentrant_checkpoints();
+    if (is_fused) return add(PlanChoice::LossName, "liger-0.8.1", fused);
     add(PlanChoice::LossName, is_cut ? "cut_cross_entropy" : "pytorch", "plugins");
+  }
+
+  // The backward of a reentrant one runs all of the block again, and names its output meanwhile.
+  void refuse_reentrant_checkpoints() {
+    constexpr std::string_view kReentrant = "gradient_checkpointing_kwargs.use_reentrant";
+    const bool checkpoints = keys_.word("gradient_checkpointing").value_or("false") != "false";
+    if (!checkpoints || !keys_.flag(kReentrant).value_or(true)) return;
+    keys_.refuse(keys_.has(kReentrant) ? kReentrant : "gradient_checkpointing",
+                 "A loss without logits leaves the peak to the backward of a block, where reentrant checkpoints, the "
+                 "default, keep another tensor.",
+                 "Write gradient_checkpointing_kwargs: {use_reentrant: false}.");
   }
 
   void say_evaluation() {

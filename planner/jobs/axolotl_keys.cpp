@@ -216,6 +216,7 @@ constexpr JobKey kAxolotlKeys[] = {
     {"torchdistx_path"},
     {"lr_scheduler"},
     {"lr_scheduler_kwargs"},
+    {"eta_min", Ignored, "", "axolotl 0.19 has no such key"},
     {"lr_quadratic_warmup"},
     {"cosine_min_lr_ratio"},
     {"cosine_constant_lr_ratio"},

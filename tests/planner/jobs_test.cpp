@@ -204,12 +204,23 @@ TEST_F(Jobs, KeysOfFsdpMayHaveAPrefix) {
   EXPECT_NE(all_notes(*job).find("limit_all_gathers is ignored"), std::string::npos) << all_notes(*job);
 }
 
+TEST_F(Jobs, CheckpointsOfFsdpAreNestedInAxolotl) {
+  const Result<Job> nested = read(axolotl("nested", "  activation_checkpointing: true\neta_min: 1e-6\n"));
+  ASSERT_TRUE(nested) << all_errors(nested);
+  EXPECT_EQ(said(*nested, PlanChoice::Checkpoint), "nested") << "accelerate's are inside of axolotl's";
+  EXPECT_NE(all_notes(*nested).find("eta_min is ignored"), std::string::npos) << all_notes(*nested);
+}
+
 TEST_F(Jobs, PluginsOfAxolotlSayKernelsAndLoss) {
   const std::string keys = "liger_rope: true\nliger_swiglu: true\n";
   const Result<Job> with = read(axolotl("liger", "plugins: [axolotl.integrations.liger.LigerPlugin]\n" + keys));
   ASSERT_TRUE(with) << all_errors(with);
   EXPECT_EQ(said(*with, PlanChoice::Liger), "rope,glu");
   EXPECT_EQ(said(*with, PlanChoice::LossName), "pytorch");
+  const Result<Job> fused = read(
+      axolotl("fused", "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_fused_linear_cross_entropy: true\n"));
+  ASSERT_TRUE(fused) << all_errors(fused);
+  EXPECT_EQ(said(*fused, PlanChoice::LossName), "liger-0.8.1") << "the release that axolotl pins";
   const Result<Job> without = read(axolotl("liger", keys));
   ASSERT_TRUE(without) << all_errors(without);
   EXPECT_EQ(said(*without, PlanChoice::Liger), "");
@@ -239,7 +250,9 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(errors_of("pretraining_dataset: [{path: c4}]\n").find("if they are packed"), std::string::npos);
   EXPECT_NE(errors_of("model_type: AutoModelForSequenceClassification\n").find("no language model"), std::string::npos);
   EXPECT_NE(errors_of("rl: dpo\n").find("It asks for reinforcement learning"), std::string::npos);
-  EXPECT_NE(errors_of("  activation_checkpointing: true\n").find("one inside the other"), std::string::npos);
+  EXPECT_NE(errors_of("  activation_checkpointing: true\ngradient_checkpointing: true\n")
+                .find("The Trainer refuses it beside gradient_checkpointing"),
+            std::string::npos);
   EXPECT_NE(errors_of("  offload_params: true\n").find("It asks for offloaded parameters"), std::string::npos);
   EXPECT_NE(errors_of("sample_packing: true\n").find("packed documents attend to each other"), std::string::npos);
   EXPECT_NE(
@@ -248,9 +261,16 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(errors_of("flash_attention: true\n").find("for rows that end in padding"), std::string::npos);
   EXPECT_NE(errors_of("plugins: [my.Plugin]\n").find("The plugin \"my.Plugin\" is not predicted"), std::string::npos);
   EXPECT_NE(errors_of("optimizer: adamw_bnb_8bit\n").find("axolotl refuses adamw_bnb_8bit"), std::string::npos);
-  EXPECT_NE(errors_of("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_fused_linear_cross_entropy: true\n")
-                .find("liger-kernel 0.8.1"),
-            std::string::npos);
+  EXPECT_NE(
+      errors_of("plugins:\n  - axolotl.integrations.liger.LigerPlugin\n  - axolotl.integrations.cut_cross_entropy."
+                "CutCrossEntropyPlugin\nliger_fused_linear_cross_entropy: true\n")
+          .find("Both plugins replace the loss"),
+      std::string::npos);
+  const std::string fused =
+      "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_fused_linear_cross_entropy: true\n"
+      "gradient_checkpointing: true\n";
+  EXPECT_NE(errors_of(fused).find("reentrant checkpoints, the default, keep another tensor"), std::string::npos);
+  EXPECT_EQ(errors_of(fused + "gradient_checkpointing_kwargs: {use_reentrant: false}\n"), "");
   EXPECT_NE(errors_of("micro_batch_sise: 2\n").find("Did you mean \"micro_batch_size\"?"), std::string::npos);
 }
 
