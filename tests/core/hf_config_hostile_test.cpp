@@ -95,7 +95,7 @@ TEST(HfConfig, UnsupportedKeysAreRefusedByName) {
       {config("qwen3_moe", R"("output_router_logits": true)"), R"("output_router_logits" is true.)"},
       {config("mixtral", R"("router_jitter_noise": 0.1)"), R"("router_jitter_noise" is the number 0.1.)"},
       {config("mixtral", R"("hidden_act": "gelu_pytorch_tanh")"), R"("hidden_act" is the string "gelu_pytorch_tanh".)"},
-      {config("gemma2", R"("hidden_activation": "gelu")"), R"("hidden_activation" is the string "gelu".)"},
+      {config("gemma2", R"("hidden_activation": "quick_gelu")"), R"("hidden_activation" is the string "quick_gelu".)"},
       {config("gemma3_text", R"("use_bidirectional_attention": true)"), R"("use_bidirectional_attention" is true.)"},
       {config("phi3", R"("pad_token_id": null, "resid_pdrop": 0.1)"), R"("resid_pdrop" is the number 0.1.)"},
       {config("phi3", R"("pad_token_id": null, "partial_rotary_factor": 0.01)"),
