@@ -27,6 +27,62 @@
 
 namespace fsdp {
 
+void hf_models::pass_over_common_keys(HfConfigReader& config) {
+  // The kind of the file, and its author.
+  config.pass_over({"architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path",
+                    "_commit_hash", "unsloth_version", "unsloth_fixed"});
+  // Keys of initial weights, of tokens, of classes that have their own lists, of outputs.
+  config.pass_over({"initializer_range",
+                    "use_cache",
+                    "bos_token_id",
+                    "eos_token_id",
+                    "sep_token_id",
+                    "decoder_start_token_id",
+                    "is_encoder_decoder",
+                    "is_decoder",
+                    "cross_attention_hidden_size",
+                    "id2label",
+                    "label2id",
+                    "num_labels",
+                    "_num_labels",
+                    "finetuning_task",
+                    "problem_type",
+                    "task_specific_params",
+                    "tokenizer_class",
+                    "prefix",
+                    "return_dict",
+                    "use_return_dict",
+                    "use_bfloat16",
+                    "tf_legacy_loss"});
+  // Keys of generation.
+  config.pass_over({"max_length",
+                    "min_length",
+                    "max_new_tokens",
+                    "do_sample",
+                    "early_stopping",
+                    "num_beams",
+                    "temperature",
+                    "top_k",
+                    "top_p",
+                    "typical_p",
+                    "repetition_penalty",
+                    "length_penalty",
+                    "no_repeat_ngram_size",
+                    "encoder_no_repeat_ngram_size",
+                    "bad_words_ids",
+                    "num_return_sequences",
+                    "output_scores",
+                    "return_dict_in_generate",
+                    "forced_bos_token_id",
+                    "forced_eos_token_id",
+                    "remove_invalid_values",
+                    "exponential_decay_length_penalty",
+                    "suppress_tokens",
+                    "begin_suppress_tokens",
+                    "num_beam_groups",
+                    "diversity_penalty"});
+}
+
 namespace {
 
 using hf_models::Kind;
@@ -34,9 +90,10 @@ using hf_models::Target;
 
 constexpr int kFirstOtherVersion = 5;
 
-std::array<std::span<const Kind>, 5> all_kinds() {
+std::array<std::span<const Kind>, 7> all_kinds() {
   return {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::layer_norm_decoder_kinds(),
-          hf_models::mixture_kinds(), hf_models::other_kinds()};
+          hf_models::mixture_kinds(), hf_models::other_kinds(),         hf_models::vision_kinds(),
+          hf_models::encoder_kinds()};
 }
 
 const Kind* find_kind(std::string_view model_type) {
@@ -156,63 +213,6 @@ Dtype read_dtype(HfConfigReader& config, std::optional<Dtype> weights_dtype, Dty
   return dtype;
 }
 
-/// Keys of every configuration that do not affect a training step.
-void pass_over_common_keys(HfConfigReader& config) {
-  // The kind of the file, and its author.
-  config.pass_over({"architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path",
-                    "_commit_hash", "unsloth_version", "unsloth_fixed"});
-  // Keys of initial weights, of tokens, of classes that have their own lists, of outputs.
-  config.pass_over({"initializer_range",
-                    "use_cache",
-                    "bos_token_id",
-                    "eos_token_id",
-                    "sep_token_id",
-                    "decoder_start_token_id",
-                    "is_encoder_decoder",
-                    "is_decoder",
-                    "cross_attention_hidden_size",
-                    "id2label",
-                    "label2id",
-                    "num_labels",
-                    "_num_labels",
-                    "finetuning_task",
-                    "problem_type",
-                    "task_specific_params",
-                    "tokenizer_class",
-                    "prefix",
-                    "return_dict",
-                    "use_return_dict",
-                    "use_bfloat16",
-                    "tf_legacy_loss"});
-  // Keys of generation.
-  config.pass_over({"max_length",
-                    "min_length",
-                    "max_new_tokens",
-                    "do_sample",
-                    "early_stopping",
-                    "num_beams",
-                    "temperature",
-                    "top_k",
-                    "top_p",
-                    "typical_p",
-                    "repetition_penalty",
-                    "length_penalty",
-                    "no_repeat_ngram_size",
-                    "encoder_no_repeat_ngram_size",
-                    "bad_words_ids",
-                    "num_return_sequences",
-                    "output_scores",
-                    "return_dict_in_generate",
-                    "forced_bos_token_id",
-                    "forced_eos_token_id",
-                    "remove_invalid_values",
-                    "exponential_decay_length_penalty",
-                    "suppress_tokens",
-                    "begin_suppress_tokens",
-                    "num_beam_groups",
-                    "diversity_penalty"});
-}
-
 /// Weights that were published in few bits, and that from_pretrained can turn into floating point.
 void read_quantization(HfConfigReader& config, const Kind& kind, Target& target) {
   const JsonValue* given = config.find("quantization_config");
@@ -248,7 +248,7 @@ void read_common_keys(HfConfigReader& config, const Kind& kind, Target& target) 
   }
   config.only("chunk_size_feed_forward", 0.0);
   config.only_empty({"pruned_heads"});
-  pass_over_common_keys(config);
+  hf_models::pass_over_common_keys(config);
 }
 
 /// The newer major version that wrote the file has other classes, with one tensor for all experts.
@@ -316,7 +316,9 @@ Result<ModelSpec> read_hf_config(const JsonDocument& document, std::optional<Dty
   spec.is_translated = true;
   FSDP_TRY(ModelSpec result, read_model_spec(spec));
   // Complete only after every key was requested.
-  if (const auto unread = config.unread(); !unread.empty()) {
+  std::vector<std::string> unread = config.unread();
+  unread.insert(unread.end(), target.unread.begin(), target.unread.end());
+  if (!unread.empty()) {
     result.notes.push_back(unread_note(unread, kind->model_type));
   }
   return result;

@@ -17,6 +17,7 @@ namespace fsdp::hf_models {
 namespace {
 
 constexpr std::string_view kInitialSource = "initializer_range of config.json; PreTrainedModel._init_weights";
+constexpr std::string_view kLocalTable = "rotary_emb_local";  ///< transformers 4 alone has it.
 constexpr std::string_view kSlidingAttention = "sliding_attention";
 constexpr std::string_view kFullAttention = "full_attention";
 constexpr std::string_view kSpreadNote =
@@ -59,6 +60,20 @@ void read_yarn(HfConfigReader& scaling, Rotary& rotary) {
   rotary.attention_factor = scaling.positive_or_null("attention_factor", {}).value_or(usual);
 }
 
+std::string read_rope_type(HfConfigReader& scaling, const Rotary& rotary, bool is_hunyuan) {
+  if (is_hunyuan) return scaling.text("rope_type", "default", {"default", "dynamic"});
+  if (!rotary.has_sections) return scaling.text("rope_type", "default", {"default", "llama3", "linear", "yarn"});
+  return scaling.text("rope_type", "default", {"default", "mrope", "llama3", "linear", "yarn"});
+}
+
+/// "mrope_section".
+void read_sections(HfConfigReader& scaling, Rotary& rotary) {
+  if (!rotary.has_sections) return;
+  const JsonValue* sections = scaling.find("mrope_section");
+  if (sections != nullptr) read_json(*sections, rotary.sections, scaling.errors(), IntegerRange{0, kLargestConfigSize});
+  scaling.pass_over({"mrope_interleaved"});
+}
+
 }  // namespace
 
 void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& rotary, double& partial) {
@@ -70,11 +85,13 @@ void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& r
   HfConfigReader scaling(value, config.whose(), config.errors());
   scaling.alias("rope_type", "type");
   const bool is_hunyuan = config.whose() == "hunyuan_v1_dense";
-  const std::string type = is_hunyuan ? scaling.text("rope_type", "default", {"default", "dynamic"})
-                                      : scaling.text("rope_type", "default", {"default", "llama3", "linear", "yarn"});
+  const std::string type = read_rope_type(scaling, rotary, is_hunyuan);
+  read_sections(scaling, rotary);
   rotary.theta = scaling.positive("rope_theta", rotary.theta);
+  // Ministral 3: factors of queries by their positions, which are 1 in the positions of pre-training.
+  if (rotary.has_position_scale) scaling.pass_over({"llama_4_scaling_beta", "max_position_embeddings"});
   partial = scaling.positive("partial_rotary_factor", partial);
-  if (type != "default" && type != "dynamic") rotary.scaling = type;
+  if (type != "default" && type != "dynamic" && type != "mrope") rotary.scaling = type;
   if (type == "dynamic") {
     // A larger base, with the power d / (d - 2) for heads of d numbers, which the caller applies.
     rotary.alpha = scaling.positive("alpha", 1);
@@ -93,8 +110,6 @@ void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& r
     need(config, value, type, {"factor", "original_max_position_embeddings"});
     read_yarn(scaling, rotary);
   }
-  // Ministral 3: factors of queries by their positions, which are 1 in the positions of pre-training.
-  if (config.whose() == "ministral3") scaling.pass_over({"llama_4_scaling_beta", "max_position_embeddings"});
   // A key of another kind of scaling is an error; otherwise nobody would notice that it has no effect.
   const JsonValue* named = scaling.find("rope_type");
   if (named != nullptr && named->text != type) return;
@@ -108,6 +123,8 @@ namespace {
 
 void read_rotary(HfConfigReader& config, Decoder& model, const Defaults& defaults) {
   model.rotary.theta = config.positive("rope_theta", defaults.rope_theta);
+  model.rotary.has_sections = defaults.has_sections;
+  model.rotary.has_position_scale = defaults.has_position_scale;
   double partial = config.positive("partial_rotary_factor", defaults.partial_rotary.value_or(1));
   const JsonValue* scaling = config.find("rope_scaling");
   // transformers 5 writes this instead of both keys.
@@ -254,6 +271,7 @@ void write_rotary(JsonWriter& json, const Decoder& model, const Rotary& rotary) 
   if (model.is_version5 && !model.is_gpt_oss) json.member("elementwise", true);
   if (model.complex_rotary) json.member("complex", true);
   if (model.turns_in_fp32 && model.interleaved) json.member("interleaved", true);
+  if (model.tables_by_sample) json.member("by_sample", true);
   if (rotary.scaling.empty()) return;
   json.member("rope_scaling", rotary.scaling);
   json.member("rope_factor", rotary.factor);
@@ -388,7 +406,7 @@ void write_layers(HfSpecText& spec, const Decoder& model) {
   for (std::int64_t first = 0, last = 0; first < model.layers; first = last + 1) {
     last = first;
     while (last + 1 < model.layers && is_dense(last + 1) == is_dense(first)) ++last;
-    const std::string row = repeated_name("model.layers", first, last);
+    const std::string row = repeated_name(model.around.at + ".layers", first, last);
     if (is_dense(first)) {
       spec.module(row, "decoder_layer", [&](JsonWriter& json) { write_dense_layer(json, model, first, last); });
     } else {
@@ -412,6 +430,31 @@ void write_last_norm(HfSpecText& spec, const Decoder& model, std::string_view na
   spec.module(name, "layer_norm", options, model.norm == "layer_unit" ? own + "1P" : own);
 }
 
+std::vector<std::pair<std::string, std::string>> classes_of(const Decoder& model, const Target& target) {
+  const Around& around = model.around;
+  const std::string decoder_class = around.decoder_class.empty() ? model.family + "Model" : around.decoder_class;
+  std::vector<std::pair<std::string, std::string>> classes = {{"", target.architecture}};
+  classes.insert(classes.end(), around.classes.begin(), around.classes.end());
+  classes.emplace_back(around.at, decoder_class);
+  return classes;
+}
+
+/// In their order.
+std::vector<std::string> registered_modules(const Decoder& model) {
+  const Around& around = model.around;
+  std::vector<std::string> registered = around.registered;
+  if (!registered.empty()) registered.push_back(around.at);
+  const std::string_view last_norm = model.is_dense_named ? "final_layernorm" : "norm";
+  for (const std::string_view name : {std::string_view("embed_tokens"), std::string_view("layers"), last_norm}) {
+    registered.push_back(fmt::format("{}.{}", around.at, name));
+  }
+  registered.push_back(fmt::format("{}.{}", around.at, model.rotary_name));
+  if (model.local_rotary && model.local_name != model.rotary_name) {
+    registered.push_back(fmt::format("{}.{}", around.at, model.local_name));
+  }
+  return registered;
+}
+
 }  // namespace
 
 bool is_version5(const Target& target) {
@@ -423,10 +466,12 @@ std::string spec_of_decoder(Decoder model, Target& target) {
   // The mixtures that only transformers 5 builds as planned, and what it wrote itself.
   model.is_version5 = model.is_gpt_oss || model.latent || !model.router.empty() || model.has_gated_share ||
                       model.scaled_queries || is_version5(target);
+  if (model.is_version5 && model.local_name == kLocalTable) model.local_name = model.rotary_name;
   HfSpecText spec(target.name, target.source, target.dtype, {{"batch", 1}, {"seq", usual_seq(model.positions)}});
   spec.inputs({{"input_ids", {"batch", "seq"}}, {"labels", {"batch", "seq"}}});
-  spec.classes({{"", target.architecture}, {"model", model.family + "Model"}});
-  spec.module("model.embed_tokens", "token_embedding", [&](JsonWriter& json) {
+  const Around& around = model.around;
+  spec.classes(classes_of(model, target));
+  spec.module(around.at + ".embed_tokens", "token_embedding", [&](JsonWriter& json) {
     json.member("vocab_size", model.vocab_size);
     json.member("hidden_size", model.hidden_size);
     if (model.padding) json.member("padding_idx", *model.padding);
@@ -435,6 +480,7 @@ std::string spec_of_decoder(Decoder model, Target& target) {
     json.member("scale", std::sqrt(static_cast<double>(model.hidden_size)));
     json.member("round_scale", true);
   });
+  if (around.write) around.write(spec);
   if (model.embedding_dropout > 0) {
     spec.op("", {}, [&](JsonWriter& json) {
       json.member("op", "dropout");
@@ -443,10 +489,12 @@ std::string spec_of_decoder(Decoder model, Target& target) {
       json.member("outputs", std::vector<std::string>{"hidden"});
     });
   }
+  const bool is_one_module = model.local_rotary && model.local_name == model.rotary_name;
   const auto table = [&](const std::string& name, const Rotary& rotary, bool is_local) {
-    spec.module("model." + name, "rotary_table", [&](JsonWriter& json) {
+    spec.module(fmt::format("{}.{}", around.at, name), "rotary_table", [&](JsonWriter& json) {
       write_rotary(json, model, rotary);
       if (is_local) json.member("local", true);
+      if (is_one_module) json.member("layer_type", is_local ? kSlidingAttention : kFullAttention);
       if (model.is_gpt_oss) json.member("numeric_masks", true);
       const auto window = std::find_if(model.windows.begin(), model.windows.end(), [](auto each) { return each > 0; });
       const bool is_last = is_local || !model.local_rotary;
@@ -456,7 +504,7 @@ std::string spec_of_decoder(Decoder model, Target& target) {
   table(model.rotary_name, model.rotary, false);
   if (model.local_rotary) table(model.local_name, *model.local_rotary, true);
   write_layers(spec, model);
-  const std::string last_norm = model.is_dense_named ? "model.final_layernorm" : "model.norm";
+  const std::string last_norm = fmt::format("{}.{}", around.at, model.is_dense_named ? "final_layernorm" : "norm");
   write_last_norm(spec, model, last_norm);
   spec.module("lm_head", "lm_head", [&](JsonWriter& json) {
     json.member("vocab_size", model.vocab_size);
@@ -468,11 +516,9 @@ std::string spec_of_decoder(Decoder model, Target& target) {
     if (model.logit_softcap) json.member("softcap", *model.logit_softcap);
   });
   spec.end_modules();
-  std::vector<std::string> registered = {"model.embed_tokens", "model.layers", last_norm};
-  registered.push_back("model." + model.rotary_name);
-  if (model.local_rotary) registered.push_back("model." + model.local_name);
-  spec.registration(registered);
-  if (model.tied) spec.tied({{"lm_head.weight", "model.embed_tokens.weight"}});
+  spec.registration(registered_modules(model));
+  const std::string embedding = around.at + ".embed_tokens.weight";
+  if (model.tied) spec.tied({{"lm_head.weight", embedding}});
   std::vector<HfSpecText::Initial> exceptions;
   if (model.is_gpt_oss) {
     exceptions = {{"*.experts.*_bias", "constant", 0}, {"*.router.bias", "normal", model.initial_std}};

@@ -4,9 +4,11 @@
 // that translate config.json of such families.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/formats/hf_models.h"
@@ -36,6 +38,8 @@ struct Defaults {
   bool has_rotary_by_type = false;            ///< "rope_parameters" may have a table for each type of layer.
   std::string_view eps_key = "rms_norm_eps";  ///< The epsilon of the norms.
   double initial_std = kUsualInitialStd;
+  bool has_sections = false;        ///< "mrope_section": angles of three positions.
+  bool has_position_scale = false;  ///< "llama_4_scaling_beta": queries grow with their position.
 };
 
 /// A rotary table.
@@ -50,6 +54,19 @@ struct Rotary {
   double mscale_all = 0;  ///< "mscale_all_dim"; 0 if absent.
   double alpha = 1;       ///< Hunyuan's dynamic scaling.
   bool truncate = true;
+  bool has_sections = false;  ///< As in `Defaults`.
+  std::vector<std::int64_t> sections = {};
+  bool has_position_scale = false;  ///< As in `Defaults`.
+};
+
+/// What a model with a tower for images has around its decoder.
+struct Around {
+  std::string at = "model";                                       ///< The module of the decoder.
+  std::string decoder_class = {};                                 ///< Defaults to the family's.
+  std::vector<std::pair<std::string, std::string>> classes = {};  ///< Modules outside the decoder, and their classes.
+  std::vector<std::string> registered = {};                       ///< Modules registered before the decoder.
+  /// Writes those, after the embeddings of the decoder.
+  std::function<void(HfSpecText&)> write = {};
 };
 
 /// Attention with latent keys and values (DeepSeek).
@@ -107,7 +124,9 @@ struct Decoder {
   bool is_gpt_oss = false;  ///< Sinks, masks of numbers, tables and experts of its own.
   double swiglu_alpha = 1, swiglu_limit = 1;
   std::optional<LatentHeads> latent = {};
-  bool complex_rotary = false;   ///< DeepSeek-V2.
+  bool complex_rotary = false;    ///< DeepSeek-V2.
+  bool tables_by_sample = false;  ///< Rotary tables have rows for each sample (Qwen2.5-VL).
+  Around around = {};
   bool is_version5 = false;      ///< Tables as transformers 5 makes them. `spec_of_decoder` sets it.
   std::vector<bool> dense = {};  ///< For each layer: one MLP instead of experts.
 };
@@ -136,6 +155,14 @@ void read_experts(HfConfigReader& config, std::string_view count_key, std::int64
 
 /// Whether transformers 5 or later wrote the file.
 bool is_version5(const Target& target);
+
+/// Gemma 3's keys of its decoder.
+Decoder read_gemma3(HfConfigReader& config);
+/// The same of Ministral 3.
+Decoder read_ministral3(HfConfigReader& config);
+
+/// Qwen3's mixtures: which layers have no experts.
+void read_sparse_layers(HfConfigReader& config, Decoder& model);
 
 /// The model's spec.
 std::string spec_of_decoder(Decoder model, Target& target);

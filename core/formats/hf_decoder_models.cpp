@@ -138,16 +138,9 @@ std::string mixtral(HfConfigReader& config, Target& target) {
   return spec_of_decoder(model, target);
 }
 
-std::string qwen3_moe(HfConfigReader& config, Target& target) {
-  config.alias("num_experts", "num_local_experts");  // transformers 5 writes the other name.
-  Decoder model = read_decoder(config, kQwen3Moe);
-  read_experts(config, "num_experts", 128, 8, model);
-  read_stacks(target, model);
-  model.qk_norm = true;
-  model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
-  model.expert_size = config.size("moe_intermediate_size", 768);
-  model.norm_topk_prob = config.flag("norm_topk_prob", false);
-  slide_everywhere(read_switched_window(config), model);
+}  // namespace
+
+void read_sparse_layers(HfConfigReader& config, Decoder& model) {
   const std::int64_t step = config.size("decoder_sparse_step", 1);
   for (std::int64_t i = 0; i < model.layers; ++i) model.dense.push_back((i + 1) % step != 0);
   const JsonValue* dense = config.find("mlp_only_layers");
@@ -159,6 +152,21 @@ std::string qwen3_moe(HfConfigReader& config, Target& target) {
     }
   }
   if (std::find(model.dense.begin(), model.dense.end(), false) == model.dense.end()) model.num_experts = 0;
+}
+
+namespace {
+
+std::string qwen3_moe(HfConfigReader& config, Target& target) {
+  config.alias("num_experts", "num_local_experts");  // transformers 5 writes the other name.
+  Decoder model = read_decoder(config, kQwen3Moe);
+  read_experts(config, "num_experts", 128, 8, model);
+  read_stacks(target, model);
+  model.qk_norm = true;
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
+  model.expert_size = config.size("moe_intermediate_size", 768);
+  model.norm_topk_prob = config.flag("norm_topk_prob", false);
+  slide_everywhere(read_switched_window(config), model);
+  read_sparse_layers(config, model);
   // Keys that its class no longer reads, or reads for its own parallel plans.
   config.pass_over({"max_window_layers"});
   return spec_of_decoder(model, target);

@@ -20,6 +20,7 @@ struct Target {
   Dtype dtype = Dtype::Float32;      ///< transformers' default.
   std::string transformers_version;  ///< That wrote the file; empty if it names none.
   std::vector<std::string> notes;    ///< A translator may add notes, and writes them last.
+  std::vector<std::string> unread;   ///< Keys of objects in the file that its class does not read: "text_config/x".
 };
 
 /// Reads the keys of one kind of model, and returns its spec. The text is meaningless after errors.
@@ -43,6 +44,11 @@ std::span<const Kind> newer_decoder_kinds();
 std::span<const Kind> layer_norm_decoder_kinds();
 std::span<const Kind> mixture_kinds();
 std::span<const Kind> other_kinds();
+std::span<const Kind> vision_kinds();
+std::span<const Kind> encoder_kinds();
+
+/// Keys of every configuration that do not affect a training step.
+void pass_over_common_keys(HfConfigReader& config);
 
 /// The default initializer_range of every class that has one.
 inline constexpr double kUsualInitialStd = 0.02;

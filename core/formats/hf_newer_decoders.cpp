@@ -139,7 +139,8 @@ constexpr Defaults kMinistral3 = {.family = "Ministral3",
                                   .positions = 262144,
                                   .norm_eps = 1e-5,
                                   .rope_theta = 1e6,
-                                  .pad_token = 11};
+                                  .pad_token = 11,
+                                  .has_position_scale = true};
 constexpr Defaults kGranite = {.family = "Granite", .intermediate_size = 11008, .positions = 2048};
 
 /// Biases of all projections of attention, as in Llama.
@@ -222,7 +223,9 @@ std::string olmo3(HfConfigReader& config, Target& target) {
   return spec_of_decoder(model, target);
 }
 
-std::string gemma3_text(HfConfigReader& config, Target& target) {
+}  // namespace
+
+Decoder read_gemma3(HfConfigReader& config) {
   Decoder model = read_decoder(config, kGemma3);
   read_activation(config, "hidden_activation", "gelu_pytorch_tanh", model);
   read_attention_bias(config, model);
@@ -238,7 +241,13 @@ std::string gemma3_text(HfConfigReader& config, Target& target) {
   model.local_name = "rotary_emb_local";
   config.only("use_bidirectional_attention", false);
   config.pass_over({"hidden_act", "cache_implementation"});
-  return spec_of_decoder(model, target);
+  return model;
+}
+
+namespace {
+
+std::string gemma3_text(HfConfigReader& config, Target& target) {
+  return spec_of_decoder(read_gemma3(config), target);
 }
 
 std::string gemma(HfConfigReader& config, Target& target) {
@@ -363,7 +372,9 @@ std::string ministral(HfConfigReader& config, Target& target) {
   return spec_of_decoder(model, target);
 }
 
-std::string ministral3(HfConfigReader& config, Target& target) {
+}  // namespace
+
+Decoder read_ministral3(HfConfigReader& config) {
   Decoder model = read_decoder(config, kMinistral3);
   read_activation(config, "hidden_act", "silu", model);
   slide_everywhere(config.size_or_null("sliding_window"), model);
@@ -372,7 +383,13 @@ std::string ministral3(HfConfigReader& config, Target& target) {
     model.rotary.attention_factor = 1;
   }
   model.scaled_queries = true;
-  return spec_of_decoder(model, target);
+  return model;
+}
+
+namespace {
+
+std::string ministral3(HfConfigReader& config, Target& target) {
+  return spec_of_decoder(read_ministral3(config), target);
 }
 
 std::string granite(HfConfigReader& config, Target& target) {

@@ -35,7 +35,7 @@ void HfSpecText::inputs(std::initializer_list<Input> inputs) {
   json_.end_object();
 }
 
-void HfSpecText::classes(std::initializer_list<std::pair<std::string_view, std::string_view>> classes) {
+void HfSpecText::classes(const std::vector<std::pair<std::string, std::string>>& classes) {
   json_.key("classes");
   json_.begin_object(JsonLayout::OneLine);
   for (const auto& [module, class_name] : classes) json_.member(module, class_name);

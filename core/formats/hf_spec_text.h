@@ -31,7 +31,7 @@ class HfSpecText {
 
   void inputs(std::initializer_list<Input> inputs);
   /// Writes the classes and begins the modules.
-  void classes(std::initializer_list<std::pair<std::string_view, std::string_view>> classes);
+  void classes(const std::vector<std::pair<std::string, std::string>>& classes);
   void module(std::string_view name, std::string_view block, const Options& options = {},
               std::string_view class_name = {});
   /// A module of one op.

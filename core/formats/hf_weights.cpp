@@ -29,7 +29,17 @@ namespace fsdp {
 namespace {
 
 constexpr std::array<std::string_view, 2> kFiles = {"model.safetensors.index.json", "model.safetensors"};
-constexpr std::array<std::string_view, 4> kPrefixes = {"model.", "transformer.", "bert.", "vit."};
+constexpr std::array<std::string_view, 5> kPrefixes = {"model.", "transformer.", "bert.", "roberta.", "vit."};
+/// Beginnings of names in files that older versions wrote of models with a tower for images, and their names now.
+constexpr std::array<std::array<std::string_view, 2>, 8> kRenamed = {
+    {{"visual.", "model.visual."},
+     {"language_model.model.", "model.language_model."},
+     {"language_model.lm_head.", "lm_head."},
+     {"vision_tower.vision_model.", "model.vision_tower."},
+     {"model.vision_tower.vision_model.", "model.vision_tower."},
+     {"vision_tower.", "model.vision_tower."},
+     {"multi_modal_projector.", "model.multi_modal_projector."},
+     {"model.", "model.language_model."}}};
 /// Buffers that older versions saved.
 constexpr std::array<std::string_view, 6> kBuffers = {"inv_freq",     "attn.bias",      "attn.masked_bias",
                                                       "position_ids", "token_type_ids", "e_score_correction_bias"};
@@ -73,6 +83,11 @@ const Parameter* find_named(const std::map<std::string, const Parameter*>& known
     const auto found = known.find(std::string(prefix) + name);
     if (found != known.end()) return found->second;
   }
+  for (const auto& [old, now] : kRenamed) {
+    if (!name.starts_with(old)) continue;
+    const auto found = known.find(std::string(now) + name.substr(old.size()));
+    if (found != known.end()) return found->second;
+  }
   return nullptr;
 }
 
@@ -109,6 +124,13 @@ StoredPlace find_stored(const std::map<std::string, const Parameter*>& known, co
     if (const Parameter* found = find_named(known, name.substr(0, name.size() - kPacked.size()))) return {found, {}};
   }
   return find_expert(known, name);
+}
+
+/// Whether a file may have a parameter of this shape so: Qwen3-VL's experts were stored as [in, out].
+bool is_stored_as(const Shape& shape, const StoredTensor& tensor) {
+  if (shape == tensor.shape) return true;
+  const bool is_stack = shape.size() == 3 && tensor.name.find(".experts.") != std::string::npos;
+  return is_stack && tensor.shape == Shape{shape[0], shape[2], shape[1]};
 }
 
 std::string first_of(const std::vector<std::string>& names) {
@@ -190,7 +212,7 @@ Errors check_hf_weights(const HfWeights& weights, ModelSpec& spec) {
       continue;
     }
     found.insert(parameter);
-    if (shape.empty() || shape == tensor.shape || errors.size() == kMostErrors) continue;
+    if (shape.empty() || is_stored_as(shape, tensor) || errors.size() == kMostErrors) continue;
     errors.push_back({weights.path,
                       fmt::format("\"{}\" is {}, and the model of config.json has {}.", tensor.name,
                                   sizes(tensor.shape), sizes(shape)),

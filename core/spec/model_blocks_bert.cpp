@@ -1,5 +1,5 @@
 // BERT as in Hugging Face transformers 4.57: embeddings, post-norm encoder layers, pooler, and the heads of
-// pre-training or of masked tokens alone.
+// pre-training or of masked tokens alone. RoBERTa and XLM-RoBERTa have its layers.
 //
 //   layer: y = norm(x + dropout(dense(attention(x)))), then norm(y + dropout(dense(gelu(dense(y)))))
 //
@@ -54,6 +54,7 @@ BlockValue bert_output(BlockBuilder& b, std::string_view module, std::string_vie
 }
 
 void bert_layer(BlockBuilder& b, const BlockOptions& options) {
+  const std::string family = options.text("family", "Bert");
   const double dropout = options.number("dropout");
   const double attention_dropout = options.number("attention_dropout", dropout);
   const std::int64_t heads = options.integer("num_attention_heads");
@@ -63,25 +64,25 @@ void bert_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t width = b.size(hidden, -1);
   BlockValue middle;
   {
-    const auto attention = b.enter("attention", "BertAttention");
+    const auto attention = b.enter("attention", family + "Attention");
     BlockValue mixed;
     {
-      const auto self = b.enter("self", "BertSdpaSelfAttention");
+      const auto self = b.enter("self", family + (family == "Bert" ? "SdpaSelfAttention" : "SelfAttention"));
       const BlockValue q = split_heads(b, b.linear("query", hidden, width, biased), heads);
       const BlockValue k = split_heads(b, b.linear("key", hidden, width, biased), heads);
       const BlockValue v = split_heads(b, b.linear("value", hidden, width, biased), heads);
       b.declare("dropout", "Dropout");
       mixed = b.attention(q, k, v, {.causal = false, .dropout = attention_dropout, .bias = attention_mask(b)});
     }
-    middle = bert_output(b, "output", "BertSelfOutput", mixed, hidden, dropout, eps);
+    middle = bert_output(b, "output", family + "SelfOutput", mixed, hidden, dropout, eps);
   }
   BlockValue inner;
   {
-    const auto scope = b.enter("intermediate", "BertIntermediate");
+    const auto scope = b.enter("intermediate", family + "Intermediate");
     inner = b.linear("dense", middle, options.integer("intermediate_size"), biased);
     inner = b.activation("intermediate_act_fn", OpKind::Gelu, inner, "GELUActivation");
   }
-  b.output("hidden", bert_output(b, "output", "BertOutput", inner, middle, dropout, eps));
+  b.output("hidden", bert_output(b, "output", family + "Output", inner, middle, dropout, eps));
 }
 
 void bert_pooler(BlockBuilder& b, const BlockOptions& /*options*/) {
@@ -122,8 +123,8 @@ void bert_pretraining_loss(BlockBuilder& b, const BlockOptions& /*options*/) {
 std::string embeddings_class(const BlockOptions& /*options*/) {
   return "BertEmbeddings";
 }
-std::string bert_layer_class(const BlockOptions& /*options*/) {
-  return "BertLayer";
+std::string bert_layer_class(const BlockOptions& options) {
+  return options.text("family", "Bert") + "Layer";
 }
 std::string bert_pooler_class(const BlockOptions& /*options*/) {
   return "BertPooler";
@@ -155,6 +156,7 @@ std::vector<BlockKind> bert_blocks() {
        .doc = "hidden to hidden: one encoder layer of BERT.",
        .options = {{"num_attention_heads", OptionType::Size, true, "Heads."},
                    {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
+                   {"family", OptionType::Text, false, "First word of the class names. Defaults to Bert."},
                    dropout,
                    attention_dropout_rule(),
                    norm_eps_rule(kNormEpsDoc)},

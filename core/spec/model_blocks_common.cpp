@@ -136,9 +136,11 @@ void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue hidden = b.input("hidden");
   if (b.attends_as_titan()) return pass_positions(b);
   const std::int64_t head_dim = options.integer("head_dim");
-  b.buffer("inv_freq", {head_dim / 2}, Dtype::Float32, false);
+  const std::string type = options.text("layer_type", "");
+  b.buffer(type + (type.empty() ? "" : "_") + "inv_freq", {head_dim / 2}, Dtype::Float32, false);
   const auto given = b.optional_input("position_ids");
-  const BlockValue positions = given ? *given : b.positions({1, b.size(hidden, 1)});
+  BlockValue positions = given ? *given : b.positions({1, b.size(hidden, 1)});
+  if (options.flag("by_sample")) positions = b.expand(positions, {b.size(hidden, 0), b.size(hidden, 1)});
   const auto table = b.rotary_table(positions, head_dim, frequencies_of(b, options),
                                     {.wide = options.flag("wide"),
                                      .by_halves = options.flag("by_halves"),
@@ -204,43 +206,46 @@ constexpr char kLinear[] = "Linear";
 namespace {
 
 BlockKind rotary_table_kind() {
-  return {.name = "rotary_table",
-          .doc = "cos and sin for all layers, made once per forward from the positions; no parameters.",
-          .options =
-              {{"head_dim", OptionType::Size, true, "Width of a head."},
-               {"family", OptionType::Text, false, "First word of the class name, such as Qwen3. Defaults to Llama."},
-               {"rope_theta", OptionType::Number, false, "Base of the frequencies. Defaults to 10000."},
-               {"rope_scaling",
-                OptionType::Text,
-                false,
-                "The scaling of frequencies for longer sequences. Defaults to no scaling.",
-                {"llama3", "linear", "yarn"}},
-               {"rope_factor", OptionType::Number, false, "The divisor of low frequencies."},
-               {"low_freq_factor", OptionType::Number, false,
-                "Waves longer than original_max_positions over it are low frequencies."},
-               {"high_freq_factor", OptionType::Number, false,
-                "Waves shorter than original_max_positions over it stay unscaled."},
-               {"original_max_positions", OptionType::Size, false, "The positions of pre-training."},
-               {"beta_fast", OptionType::Number, false,
-                "Dimensions of more turns than this within original_max_positions stay unscaled. Defaults to 32."},
-               {"beta_slow", OptionType::Number, false, "Those of fewer turns than this are divided. Defaults to 1."},
-               {"truncate", OptionType::Flag, false, "The ramp between ends at whole dimensions. Defaults to true."},
-               {"attention_factor", OptionType::Number, false, "Factor of cos and sin."},
-               {"wide", OptionType::Flag, false, "The tables stay in fp32 (OLMo 2)."},
-               {"sliding_window", OptionType::Count, false,
-                "Makes window_mask too if the sequence is as long: the mask of layers that look back so many "
-                "tokens. Defaults to no such layers."},
-               {"by_halves", OptionType::Flag, false, "The tables are half as wide as a head (gpt-oss)."},
-               {"elementwise", OptionType::Flag, false,
-                "Angles are products of numbers, not of matrices (transformers 5)."},
-               {"interleaved", OptionType::Flag, false, "Each number stands twice, side by side (Cohere)."},
-               {"complex", OptionType::Flag, false, "The tables are one of complex numbers (DeepSeek-V2)."},
-               {"numeric_masks", OptionType::Flag, false,
-                "Makes causal_mask, and window_mask for any sequence, of numbers and for each sample: for attention "
-                "that is written out (gpt-oss)."},
-               {"local", OptionType::Flag, false, "Makes cos_local and sin_local, a second table (Gemma 3)."}},
-          .build = rotary_table,
-          .class_name = rotary_class};
+  return {
+      .name = "rotary_table",
+      .doc = "cos and sin for all layers, made once per forward from the positions; no parameters.",
+      .options =
+          {{"head_dim", OptionType::Size, true, "Width of a head."},
+           {"family", OptionType::Text, false, "First word of the class name, such as Qwen3. Defaults to Llama."},
+           {"rope_theta", OptionType::Number, false, "Base of the frequencies. Defaults to 10000."},
+           {"rope_scaling",
+            OptionType::Text,
+            false,
+            "The scaling of frequencies for longer sequences. Defaults to no scaling.",
+            {"llama3", "linear", "yarn"}},
+           {"rope_factor", OptionType::Number, false, "The divisor of low frequencies."},
+           {"low_freq_factor", OptionType::Number, false,
+            "Waves longer than original_max_positions over it are low frequencies."},
+           {"high_freq_factor", OptionType::Number, false,
+            "Waves shorter than original_max_positions over it stay unscaled."},
+           {"original_max_positions", OptionType::Size, false, "The positions of pre-training."},
+           {"beta_fast", OptionType::Number, false,
+            "Dimensions of more turns than this within original_max_positions stay unscaled. Defaults to 32."},
+           {"beta_slow", OptionType::Number, false, "Those of fewer turns than this are divided. Defaults to 1."},
+           {"truncate", OptionType::Flag, false, "The ramp between ends at whole dimensions. Defaults to true."},
+           {"attention_factor", OptionType::Number, false, "Factor of cos and sin."},
+           {"wide", OptionType::Flag, false, "The tables stay in fp32 (OLMo 2)."},
+           {"sliding_window", OptionType::Count, false,
+            "Makes window_mask too if the sequence is as long: the mask of layers that look back so many "
+            "tokens. Defaults to no such layers."},
+           {"by_halves", OptionType::Flag, false, "The tables are half as wide as a head (gpt-oss)."},
+           {"elementwise", OptionType::Flag, false,
+            "Angles are products of numbers, not of matrices (transformers 5)."},
+           {"interleaved", OptionType::Flag, false, "Each number stands twice, side by side (Cohere)."},
+           {"complex", OptionType::Flag, false, "The tables are one of complex numbers (DeepSeek-V2)."},
+           {"layer_type", OptionType::Text, false, "First words of the buffer's name, of a module with two tables."},
+           {"by_sample", OptionType::Flag, false, "The tables have rows for each sample (Qwen2.5-VL)."},
+           {"numeric_masks", OptionType::Flag, false,
+            "Makes causal_mask, and window_mask for any sequence, of numbers and for each sample: for attention "
+            "that is written out (gpt-oss)."},
+           {"local", OptionType::Flag, false, "Makes cos_local and sin_local, a second table (Gemma 3)."}},
+      .build = rotary_table,
+      .class_name = rotary_class};
 }
 
 }  // namespace

@@ -97,10 +97,8 @@ class Builder {
 
 /// The name of the model's value inside the entry's block, and the reverse.
 const std::string& outside_name(const std::vector<SpecRename>& renames, const std::string& inside) {
-  for (const SpecRename& rename : renames) {
-    if (rename.inside == inside) return rename.outside;
-  }
-  return inside;
+  const auto found = std::ranges::find(renames, inside, &SpecRename::inside);
+  return found == renames.end() ? inside : found->outside;
 }
 
 void Builder::add_inputs(const DimensionValues& dimensions) {
@@ -212,7 +210,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
                    suggest_name(rename.inside, names));
   }
   WrittenBlock written{.variation = variation, .definition = *std::move(definition)};
-  written.block = share_block(written.definition.block);
+  if (module.called) written.block = share_block(written.definition.block);
   return written;
 }
 
@@ -403,7 +401,9 @@ void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const st
   for (const BlockModule& part : definition.block.modules) {
     call.modules.push_back(part.parent < 0 ? tree_.module(below(part.name))
                                            : tree_.module(below(part.name), call.modules[part.parent]));
-    tree_.describe(call.modules.back(), part.class_name, part.called && module.called);
+    // An entry that does not run may be a unit, which stays sharded: a block of a row, or a module by itself.
+    const bool is_unit = part.parent < 0 && (module.repeated || base.empty() || base.back() < '0' || base.back() > '9');
+    tree_.describe(call.modules.back(), part.class_name, part.called && (module.called || is_unit));
   }
   call.module = call.modules.front();
   for (std::size_t i = 0; i < definition.parameters.size(); ++i) {

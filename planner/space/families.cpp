@@ -465,11 +465,12 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
   const ReshardAfterForward resharded{family.reshard, family.reshard_world_size};
   const ReshardAfterForward never{Kind::Never, 0};
   std::vector<Unit> units;
-  std::size_t num_units = wrapping.others.size() + wrapping.roots.size() + 1;
+  std::size_t num_units = wrapping.idle.size() + wrapping.others.size() + wrapping.roots.size() + 1;
   for (const std::vector<UnitGroup>& stack : wrapping.stacks) {
     for (const UnitGroup& group : stack) num_units += group.size();
   }
   units.reserve(num_units);
+  for (const UnitModules& idle : wrapping.idle) units.push_back({idle, resharded});
   for (const std::vector<UnitGroup>& stack : wrapping.stacks) {
     for (std::size_t i = 0; i < stack.size(); ++i) {
       const bool is_kept = static_cast<std::int64_t>(stack.size() - i) <= kept;

@@ -38,6 +38,7 @@ class Cutter {
     for (const auto& stack : wrapping.stacks) {
       for (const UnitGroup& group : stack) std::for_each(group.begin(), group.end(), mark);
     }
+    std::for_each(wrapping.idle.begin(), wrapping.idle.end(), mark);
     std::for_each(wrapping.others.begin(), wrapping.others.end(), mark);
     std::for_each(wrapping.roots.begin(), wrapping.roots.end(), mark);
   }

@@ -54,7 +54,9 @@ struct Subtree {
   bool holds_whole_ties = true;
   bool is_read_outside = false;  ///< True if an op outside its forward reads a parameter of it.
   bool is_block = false;         ///< True for a block of a stack.
+  bool is_idle = false;          ///< True for a block whose forward does not run.
   bool has_block = false;        ///< True if it is or contains a block.
+  bool runs = false;             ///< True if a call runs it or a module below it.
 };
 
 /// True if a module is another one or lies below it. A reader of -1 runs after the root's forward has returned.
@@ -95,14 +97,23 @@ std::vector<Subtree> subtrees_of(const Model& model) {
     }
   }
   mark_reads_outside(model, subtrees);
+  const auto mark = [&](int block) {
+    subtrees[block].is_block = true;
+    for (int module = block; module >= 0; module = at(model, module).parent) subtrees[module].has_block = true;
+  };
   for (const Stack& stack : model.stacks) {
-    for (const int call : stack.calls) {
-      const int block = model.calls[call].module;
-      subtrees[block].is_block = true;
-      for (int module = block; module >= 0; module = at(model, module).parent) {
-        subtrees[module].has_block = true;
-      }
+    for (const int call : stack.calls) mark(model.calls[call].module);
+  }
+  for (const Call& call : model.calls) {
+    for (int module : call.modules) {
+      for (; module >= 0 && !subtrees[module].runs; module = at(model, module).parent) subtrees[module].runs = true;
     }
+  }
+  for (std::size_t i = 1; i < subtrees.size(); ++i) {
+    const Module& module = model.modules[i];
+    if (!module.called || subtrees[i].runs || at(model, module.parent).class_name != "ModuleList") continue;
+    mark(static_cast<int>(i));
+    subtrees[i].is_idle = true;
   }
   return subtrees;
 }
@@ -263,9 +274,14 @@ Wrappables wrappables_of(const Model& model) {
   }
   wrappables.sublayers = inside_of(model, subtrees, [](const BlockCutter& block) { return block.sublayers(); });
   wrappables.projections = inside_of(model, subtrees, [](const BlockCutter& block) { return block.projections(); });
+  for (int i = 1; i < static_cast<int>(subtrees.size()); ++i) {
+    if (subtrees[i].is_idle && can_be_unit(model, subtrees, i)) wrappables.idle.push_back(i);
+  }
   add_outsiders(model, subtrees, 0, wrappables);
-  for (const Subtree& subtree : subtrees) {
-    if (subtree.is_block) wrappables.largest_block = std::max(wrappables.largest_block, subtree.parameters);
+  for (const auto& blocks : stacks_of(model)) {
+    for (const int block : blocks) {
+      wrappables.largest_block = std::max(wrappables.largest_block, subtrees[block].parameters);
+    }
   }
   return wrappables;
 }
@@ -348,6 +364,9 @@ Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, c
     for (const std::vector<int>& blocks : wrappables.stacks) {
       wrapping.stacks.push_back(neighbors_of(model, blocks, wrap.blocks_per_unit));
     }
+  }
+  if (wrap.parts != BlockParts::Whole || wrap.blocks_per_unit > 0) {
+    for (const int module : wrappables.idle) wrapping.idle.push_back({at(model, module).name});
   }
   if (ends) {
     for (const int module : wrappables.ends) wrapping.others.push_back({at(model, module).name});

@@ -23,9 +23,10 @@ using UnitGroup = std::vector<UnitModules>;
 struct Wrapping {
   std::vector<std::vector<UnitGroup>> stacks;  ///< [stack][group], in forward order. Omits empty stacks.
   std::vector<UnitModules> others;             ///< Ends, frozen modules, and matches of patterns; children first.
-  std::vector<UnitModules> roots;  ///< For a step of several passes: its models. FSDP2 treats each as a root.
+  std::vector<UnitModules> roots;      ///< For a step of several passes: its models. FSDP2 treats each as a root.
+  std::vector<UnitModules> idle = {};  ///< Blocks that do not run, such as a tower's; sharded before the stacks.
 
-  bool has_units() const { return !stacks.empty() || !others.empty(); }
+  bool has_units() const { return !stacks.empty() || !others.empty() || !idle.empty(); }
   /// Groups of the stack that has most. 1 if there are only other units.
   std::int64_t longest() const;
   bool operator==(const Wrapping&) const = default;
@@ -37,6 +38,7 @@ struct Wrappables {
   /// [stack][block] Units inside each block, children first; the block itself is last if enough of it remains. Both are
   /// empty if no block can be cut; wrapping.cpp explains where blocks are cut.
   std::vector<std::vector<std::vector<int>>> sublayers, projections;
+  std::vector<int> idle;           ///< Blocks whose forward does not run: each is a unit that stays sharded.
   std::vector<int> ends;           ///< Embeddings, heads and other large modules outside the stacks.
   std::vector<int> frozen;         ///< Modules outside the stacks without a trained parameter.
   std::int64_t largest_block = 0;  ///< Its elements. 0 if there are no stacks.

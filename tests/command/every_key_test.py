@@ -381,6 +381,7 @@ class EveryKey(unittest.TestCase):
         whole = schema("model")
         specs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "model_specs").glob("*.json"))]
         specs += [case.spec() for case in op_cases()]
+        specs.append(changed(small_lm(), ("modules", "1", "layer_type"), "full_attention"))
         for name, node in whole["definitions"].items():
             if not name.startswith("block_"):
                 continue

@@ -32,6 +32,7 @@ except ImportError:
 
 import torch.nn.functional as F  # noqa: E402
 from command import Refused, answer, run  # noqa: E402
+from hf_vision_families import of_encoders, of_vision_models  # noqa: E402
 from fsdp_plan_runner import kernels  # noqa: E402
 from fsdp_plan_runner.expanded_model import ExpandedModel  # noqa: E402
 from fsdp_plan_runner.modules import build_model  # noqa: E402
@@ -204,6 +205,9 @@ FAMILIES = {
 }
 FAMILIES |= {name: Family(**given) for name, given in DECODERS.items()}
 
+FAMILIES |= {name: Family(*given, has_defaults=False, versions=(5,)) for name, given in of_vision_models(SMALL).items()}
+FAMILIES |= {name: Family(*given, versions=(5,)) for name, given in of_encoders(SMALL_BERT).items()}
+
 
 def families() -> dict[str, Family]:
     return {name: family for name, family in FAMILIES.items() if VERSION in family.versions}
@@ -306,11 +310,14 @@ class Folders(unittest.TestCase):
         batch = Batch(model, torch.float32, torch.device("cpu"))
         batch.load()
         named = {}
+        vocabulary = sizes.get("text_config", sizes).get("vocab_size", 2)
         for place, tensor in enumerate(model.inputs):
             value, name = batch.values[place], model.tensors[tensor].name
             if not value.dtype.is_floating_point:
-                limit = {"token_type_ids": 2, "next_sentence_label": 2}.get(name, sizes.get("vocab_size", 2))
-                value = torch.randint(0, limit, value.shape)
+                classes = {"labels": sizes["num_labels"]} if "num_labels" in sizes else {}
+                limit = {"token_type_ids": 2, "next_sentence_label": 2, **classes}.get(name, vocabulary)
+                # RoBERTa gives tokens of padding, 1, no position.
+                value = torch.randint(2 if name == "input_ids" and limit > 2 else 0, limit, value.shape)
             batch.values[place] = named[name] = value
         if "pad_token_id" in sizes and "input_ids" in named:
             named["input_ids"][0, :4] = sizes["pad_token_id"] % sizes["vocab_size"]

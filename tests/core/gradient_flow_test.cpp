@@ -78,9 +78,23 @@ TEST(GradientFlow, AModuleThatIsNeverCalledIsRegisteredWithoutACall) {
       {"op": "linear", "inputs": ["x"], "out_features": 4, "outputs": ["spare"]}]},)") +
                                  kTwoLinears);
   EXPECT_EQ(model.calls.size(), 3u);
-  EXPECT_FALSE(find_module(model, "spare")->called);
+  EXPECT_TRUE(find_module(model, "spare")->called);  // It may be a unit, which stays sharded.
   EXPECT_TRUE(find_parameter(model, "spare.weight")->trainable);
   EXPECT_FALSE(receives(model, "spare.weight"));
+}
+
+TEST(GradientFlow, AnIdleEntryHasParametersAndNoCall) {
+  const Model model = model_with(std::string(R"({"name": "tower.{0..1}", "block": "idle", "class": "TowerLayer",
+      "called": false,
+      "layers": "norm LayerNorm 4 bias; fc Linear 6 4; probe Parameter 1 4; steps Buffer 3"},)") +
+                                 kTwoLinears);
+  EXPECT_EQ(model.calls.size(), 3u);
+  // A norm of 4 + 4, a layer of 24 and a parameter of 4, twice.
+  EXPECT_EQ(num_parameters(model) - num_gradient_parameters(model), 2 * 36);
+  EXPECT_EQ(find_parameter(model, "tower.1.fc.weight")->shape, (Shape{6, 4}));
+  EXPECT_EQ(find_module(model, "tower.1.norm")->class_name, "LayerNorm");
+  EXPECT_TRUE(find_module(model, "tower.1")->called);  // It may be a unit, which stays sharded.
+  EXPECT_EQ(model.buffers.size(), 2u);
 }
 
 TEST(GradientFlow, IdsCarryNoGradientButTheirTableGetsOne) {

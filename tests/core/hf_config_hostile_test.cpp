@@ -144,17 +144,19 @@ TEST(HfConfig, UnknownArchitectureIsOneError) {
   EXPECT_EQ(
       error.hint,
       "There are some for arcee, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma, gemma2, "
-      "gemma3_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_oss, granite, hunyuan_v1_dense, kimi_k2, llama, "
-      "minimax_m2, ministral, ministral3, mistral, mixtral, nemotron, olmo2, olmo3, phi, phi3, qwen2, qwen2_moe, "
-      "qwen3, qwen3_moe, seed_oss, smollm3, stablelm, starcoder2, t5, "
-      "vit, whisper; for another, "
+      "gemma3, gemma3_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_oss, granite, hunyuan_v1_dense, kimi_k2, "
+      "llama, minimax_m2, ministral, ministral3, mistral, mistral3, mixtral, nemotron, olmo2, olmo3, phi, phi3, qwen2, "
+      "qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, "
+      "stablelm, "
+      "starcoder2, t5, vit, whisper, xlm-roberta; for another, "
       "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
 }
 
 TEST(HfConfig, TowersAreNamedAndTheTextPartIsOffered) {
   const auto error = [](const std::string& text) {
-    return read(R"({"model_type": "gemma3", "vision_config": {"model_type": "siglip_vision_model"}, "text_config": )" +
-                text + "}")
+    return read(
+               R"({"model_type": "paligemma", "vision_config": {"model_type": "siglip_vision_model"}, "text_config": )" +
+               text + "}")
         .error()
         .front();
   };
@@ -162,7 +164,7 @@ TEST(HfConfig, TowersAreNamedAndTheTextPartIsOffered) {
       "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.";
   const Error known = error(R"({"model_type": "gemma3_text"})");
   EXPECT_EQ(known.what,
-            "This is the configuration of a gemma3, whose \"vision_config\" is a tower without blocks here.");
+            "This is the configuration of a paligemma, whose \"vision_config\" is a tower without blocks here.");
   EXPECT_EQ(
       known.hint,
       "Its text part is a gemma3_text: write \"text_config\" into a config.json of its own to plan that alone, and "

@@ -2,6 +2,7 @@
 
 #include "planner/space/families.h"
 #include "core/frameworks/check_plan.h"
+#include "core/frameworks/layout.h"
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -286,6 +287,30 @@ TEST(PlanPoint, BlockIsSplitIntoItsLargeModulesAndTheRest) {
   EXPECT_EQ(units_in_block(dense, "projections", "model.layers.1"),
             (Names{".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj", ".self_attn.o_proj", ".mlp.gate_proj",
                    ".mlp.up_proj", ".mlp.down_proj"}));
+}
+
+TEST(PlanPoint, BlocksThatDoNotRunAreUnitsBesideTheStacks) {
+  ModelSpec spec = small_transformer({.layers = 2, .hidden = 64});
+  const auto tower =
+      parse_model_spec(R"({"format_version": "1.0", "name": "Tower", "source": "here", "dtype": "float32",
+    "dimensions": {"batch": 1}, "inputs": {"x": {"shape": ["batch"]}}, "modules": [
+      {"name": "tower.blocks.{0..1}", "block": "idle", "called": false, "layers": "fc Linear 64 64"},
+      {"name": "tower.merger", "block": "idle", "called": false, "layers": "fc Linear 64 64"}]})",
+                       "tower.json");
+  ASSERT_TRUE(tower.has_value());
+  spec.modules.insert(spec.modules.begin(), tower->modules.begin(), tower->modules.end());
+  const Model model = *build_model(spec);
+  const auto idle = [&](const std::string& wrap) {
+    return wrapping_of(model, wrappables_of(model), *parse_wrap(wrap), false, false)->idle;
+  };
+  const std::vector<UnitModules> blocks = {{"tower.blocks.0"}, {"tower.blocks.1"}};
+  EXPECT_EQ(idle("blocks"), blocks);
+  EXPECT_EQ(idle("2"), blocks);
+  EXPECT_EQ(idle("root"), std::vector<UnitModules>{});
+  Points points(spec);
+  Plan plan = points.space.base;
+  plan.units = units_of(*wrapping_of(model, wrappables_of(model), *parse_wrap("blocks"), false, false), Family{}, 0);
+  EXPECT_TRUE(make_layout(index_of(model), plan, 0).has_value());
 }
 
 TEST(PlanPoint, SentenceNamesUnitsInsideBlocks) {

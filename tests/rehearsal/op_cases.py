@@ -395,6 +395,30 @@ def _models() -> list[OpCase]:
     ]
 
 
+def _towers() -> list[OpCase]:
+    """A tower whose forward does not run, and the rotary tables of such models."""
+    idle = _decoder("tower_idle")
+    (idle.modules or []).insert(1, {"name": "tower.{0..1}", "block": "idle", "class": "TowerLayer", "called": False,
+                                    "layers": "norm LayerNorm 64 bias; fc Linear 128 64; probe Parameter 1 64; steps Buffer 16"})
+    return [
+        idle, _decoder("tables_by_sample", "rotary_table", table={"by_sample": True}),
+    ]
+
+
+def _encoders() -> list[OpCase]:
+    """RoBERTa for classes."""
+    tokens = {"shape": [2, 256], "dtype": "int64"}
+    body = [{"name": "roberta.embeddings", "block": "roberta_embeddings", "vocab_size": 1000, "hidden_size": 256, "max_positions": 300,
+             "padding_idx": 1, "dropout": 0.1},
+            {"name": "roberta.encoder.layer.{0..1}", "block": "bert_layer", "num_attention_heads": 4, "intermediate_size": 512,
+             "family": "Roberta", "dropout": 0.1}]
+
+    return [OpCase("layer_norm", "model_roberta", [], [2, 256], None, {"input_ids": tokens, "labels": {"shape": [2], "dtype": "int64"}}, [],
+                   ("attention",), modules=[
+        *body, {"name": "classifier", "block": "roberta_classification_head", "num_classes": 5, "dropout": 0.1},
+        {"name": "", "block": "cross_entropy"}])]
+
+
 def _t5() -> list[Values]:
     block = {"block": "t5_block", "num_attention_heads": 4, "head_dim": 64, "intermediate_size": 512,
              "per_layer": {"relative_attention_buckets": [32, 0]}}
@@ -414,4 +438,5 @@ def _t5() -> list[Values]:
 
 
 def op_cases() -> list[OpCase]:
-    return [*_dense(), *_norms(), *_attentions(), *_elementwise(), *_shapes(), *_ends(), *_models(), *_other_decoders()]
+    return [*_dense(), *_norms(), *_attentions(), *_elementwise(), *_shapes(), *_ends(), *_models(), *_other_decoders(), *_towers(),
+            *_encoders()]
