@@ -257,9 +257,9 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "--activation-checkpointing",
      "WHAT",
      "none|full|selective",
-     "Activation checkpointing: none, full, selective (attention and every second matmul are saved), save-matmuls "
-     "(attention and all of them), save-attention, nested (full, and one in each module of a block); of the first 12 "
-     "blocks of each stack: full:12; of each stack its own number: full:32,12",
+     "Activation checkpointing: none, full, nested (in its modules, too), selective (attention and every second matmul "
+     "are saved), save-matmuls (attention and all of them), save-attention; of the first 12 blocks of each stack: "
+     "full:12; of each stack its own number: full:32,12",
      {.former = "--checkpoint"}},
     {PlanChoice::CheckpointOffload, &PlanChoices::checkpoint_offload, "--checkpoint-offload", "yes|no", "yes|no",
      "Keep the inputs of checkpointed blocks in pinned host memory"},
