@@ -157,9 +157,6 @@ CASES = [
          {"parameter_dtype": "bfloat16", "optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0},
           "activation_checkpointing": checkpointed("nested", 2)}, {"batch": 1, "seq": 2048}, layers=2,
          requested=2e-6, allocated=2e-6, reserved=2e-4),  # As with full ones.
-    Case("checkpoint_nested_liger", "llama3_2_1b", 2,
-         {"parameter_dtype": "bfloat16", "optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0},
-          "activation_checkpointing": checkpointed("nested")}, {"batch": 4, "seq": 1024}, liger="all"),
     Case("checkpoint_selective", "llama3_2_1b", 4,
          {"activation_checkpointing": checkpointed("selective"),
           "runtime": {"flavor": "torchtitan", "implementations": {"loss_after_root": False},

@@ -51,6 +51,8 @@ LIGER_CASES = [
     Case("liger_ddp_checkpoint", "qwen3_0_6b", 1, _ddp(FULL), WORK, layers=2, replicate=8, units=ROOT, liger="all"),
 ]
 LIGER_MORE_CASES = [
+    Case("liger_checkpoint_nested", "llama3_2_1b", 2, {**BF16, **PLAIN_SGD, "activation_checkpointing": checkpointed("nested")},
+         {"batch": 4, "seq": 1024}, liger="all"),
     Case("liger_lora", "llama3_2_1b", 4, MIXED, WORK, layers=2, lora="r=16", liger="all"),
     Case("liger_lora_checkpoint", "qwen3_0_6b", 2, {**FULL}, WORK, layers=2, lora="r=16,targets=q_proj+up_proj", liger="all"),
     Case("liger_qlora", "llama3_2_1b", 4, {**MIXED, **FULL}, LONG, layers=2, lora="r=16", quantize="nf4", liger="all"),
