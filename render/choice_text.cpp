@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <optional>
 #include <type_traits>
@@ -151,7 +152,7 @@ Result<Reserve> read_reserve(const std::string& text, std::string_view where) {
 
 /// The names of an enum, if its text can have no other form.
 template <class E>
-constexpr const EnumTable<E>* kTableOf = nullptr;
+constexpr std::nullptr_t kTableOf = nullptr;
 template <>
 constexpr const EnumTable<IntraLink>* kTableOf<IntraLink> = &kIntraLinkNames;
 template <>
@@ -167,7 +168,7 @@ constexpr const EnumTable<planner::GradientSync>* kTableOf<planner::GradientSync
 template <>
 constexpr const EnumTable<PackedAttention>* kTableOf<PackedAttention> = &kPackedAttentionTable;
 template <class E>
-concept HasTable = (kTableOf<E> != nullptr);
+concept HasTable = !std::is_null_pointer_v<std::remove_const_t<decltype(kTableOf<E>)>>;
 
 // The type of its member selects the reader of a choice.
 Result<int> read_as(const planner::ChoiceRow& row, const std::string& text, int /*type*/) {
