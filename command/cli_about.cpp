@@ -173,8 +173,9 @@ CommandResult print_expanded(const CommandLine& line, const Output& output) {
 CommandResult models_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Expanded)) return print_expanded(line, output);
   Errors unused;
-  for (const Option option : {Option::Recipe, Option::Batch, Option::Sequence, Option::SetDimension, Option::Trainable,
-                              Option::Freeze, Option::Lora, Option::Quantize, Option::Liger, Option::Flavor}) {
+  for (const Option option :
+       {Option::Recipe, Option::Batch, Option::Sequence, Option::SetDimension, Option::Trainable, Option::Freeze,
+        Option::Lora, Option::Quantize, Option::Liger, Option::Float8, Option::Flavor}) {
     if (line.has(option)) {
       unused.push_back({std::string(flag_of(option)), "It does not apply to the list of models.",
                         "Name a model and add --expanded."});

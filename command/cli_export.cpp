@@ -153,6 +153,13 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
     if (!release) return input_failure(release.error());
     return trainer_text(*release, prediction, line, output);
   }
+  if (is_python(format) && given.file.plan.mesh.ep > 1) {
+    return input_failure(
+        {{std::string(flag_of(Option::ExportTo)),
+          "transformers divides the experts of this plan when it loads the model, and such code is not "
+          "written.",
+          "Load it by DistributedConfig, as docs/how-to/expert-parallelism.md shows."}});
+  }
   if (is_python(format)) {
     const Framework planned = given.file.plan.runtime.framework;
     if (python_format_of(planned).value_or(format) != format) {

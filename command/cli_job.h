@@ -7,6 +7,8 @@
 
 #include "command/cli_options.h"
 #include "core/base/result.h"
+#include "planner/jobs/job.h"
+#include "planner/jobs/job_source.h"
 
 namespace fsdp::command {
 
@@ -15,6 +17,15 @@ struct LineOfJob {
   CommandLine line;                ///< With the configuration's model and choices. Options that were given stay.
   std::vector<std::string> notes;  ///< Sentences: the choices as options, and what was ignored or overridden.
 };
+
+/// The configuration that a line came from.
+struct JobOfLine {
+  planner::JobSource source;
+  CommandLine given;  ///< The line before the configuration's choices were added.
+};
+
+/// The line with a job's model and choices.
+Result<LineOfJob> line_of_job(const CommandLine& given, const planner::Job& job);
 
 /// Replaces a configuration, or a command that starts training and can be read, by what it says. Leaves other lines
 /// unchanged. Errors: those of planner::read_job; choices that cannot be read, at their places in the file.

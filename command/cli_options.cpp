@@ -19,9 +19,10 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Fit, "fit", "MODEL",
                 "Show the largest micro-batch and the longest sequence that fit each GPU. fit -- COMMAND captures a "
                 "script first."},
-    CommandInfo{Command::Check, "check", "FILE...|-- COMMAND",
-                "Find known mistakes in configurations of accelerate, TRL, the Trainer and DeepSpeed, without running "
-                "anything."},
+    CommandInfo{
+        Command::Check, "check", "FILE...|-- COMMAND",
+        "Find known mistakes in configurations of accelerate, TRL, the Trainer, axolotl and DeepSpeed, without running "
+        "anything."},
     CommandInfo{Command::Clock, "clock", "WHAT [SIZE]",
                 "Show how long one collective, matrix product or attention takes: all_gather 256M, matmul "
                 "4096x4096x4096, attention 1x32x4096x128."},
@@ -127,6 +128,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::Lora, kWork, kShapes),
     of_choice(planner::PlanChoice::Quantize, kWork, kShapes),
     of_choice(planner::PlanChoice::Liger, kWork, kShapes),
+    of_choice(planner::PlanChoice::Float8, kWork, kShapes),
     of_choice(planner::PlanChoice::Also, kWork, kSearches),
     of_choice(planner::PlanChoice::Precision, kWork, kTrains),
     of_choice(planner::PlanChoice::ReduceDtype, kWork, kTrains),
@@ -147,6 +149,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::Strategy, kPlan, kSearches),
     of_choice(planner::PlanChoice::Shard, kPlan, kSearches),
     of_choice(planner::PlanChoice::Replicate, kPlan, kSearches),
+    of_choice(planner::PlanChoice::ExpertParallel, kPlan, kSearches),
     of_choice(planner::PlanChoice::Reshard, kPlan, kSearches),
     of_choice(planner::PlanChoice::Wrap, kPlan, kSearches),
     of_choice(planner::PlanChoice::WrapEnds, kPlan, kSearches),
@@ -158,6 +161,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::BackwardPrefetch, kPlan, kPredicts),
     of_choice(planner::PlanChoice::ReduceScatterBuffers, kPlan, kPredicts),
     of_choice(planner::PlanChoice::SeparateReduceScatter, kPlan, kPredicts),
+    of_choice(planner::PlanChoice::Ddp, kPlan, kSearches),
     of_choice(planner::PlanChoice::CudaGraphs, kPlan, kPredicts),
 
     OptionInfo{Option::WorldSize, "--world-size,--num-processes", "N", "", kMachines,
@@ -364,6 +368,10 @@ constexpr std::array kOptions = {
         Option::Fix, "--fix", "", "", kOutput,
         "Write the files with their errors mended, and without keys that have no effect; comments and order stay",
         Command::Check},
+    OptionInfo{Option::Diff, "--diff", "", "", kOutput,
+               "For a trainer's own file or line: print what to change in it, as a unified diff", Command::Plan},
+    OptionInfo{Option::Write, "--write", "FILE", "", kOutput, "The same: write the changed configuration to FILE",
+               Command::Plan},
     OptionInfo{Option::EvaluationBatch, "--eval-batch", "N", "", kOutput,
                "With --phases: samples per GPU in an evaluation (default: those of training)", kPlans},
     OptionInfo{Option::Time, "--time", "", "", kOutput,

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -165,6 +166,8 @@ enum class CommandOption : std::uint8_t {
   Explain,
   Phases,
   Fix,
+  Diff,
+  Write,
   EvaluationBatch,
   Time,
   Verbose,
@@ -223,6 +226,8 @@ OptionWords option_words(const OptionInfo& info, Command command);
 /// "--gpus": its name in messages.
 std::string_view flag_of(Option option);
 
+struct JobOfLine;
+
 /// A command line as written, before it is interpreted.
 struct CommandLine {
   Command command = Command::Plan;
@@ -230,6 +235,8 @@ struct CommandLine {
   std::vector<std::string> script;               ///< For rehearse: the words after "--".
   std::vector<std::vector<std::string>> values;  ///< [options] A flag that was given has one empty value.
   std::vector<std::string> notes;                ///< Sentences, for example about options with an old name.
+  /// The configuration whose choices it has (command/cli_job.h). May be null.
+  std::shared_ptr<const JobOfLine> job = {};
 
   bool has(Option option) const { return !values[static_cast<std::size_t>(option)].empty(); }
   /// The last value; `nullopt` if it was not given.

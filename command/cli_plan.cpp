@@ -17,6 +17,8 @@
 #include "command/cli_request.h"
 #include "command/cli_runtimes.h"
 #include "command/cli_values.h"
+#include "command/job_use.h"
+#include "command/trainer_search.h"
 #include "core/base/files.h"
 #include "core/base/json_writer.h"
 #include "core/base/object_reader.h"
@@ -47,6 +49,7 @@
 #include "render/render_time.h"
 #include "render/result_json.h"
 #include "render/train_line.h"
+#include "render/use_line.h"
 #include "text/progress_line.h"
 
 namespace fsdp::command {
@@ -153,17 +156,17 @@ struct Printed {
 struct PlanAnswer {
   const planner::SearchResult& result;
   const planner::ResolvedRequest& request;
-  std::function<std::string(const planner::LengthAnswer*)> json;
+  std::function<std::string(const planner::LengthAnswer*, const planner::JobUse*)> json;
   text::Document further;  ///< The lines that --quiet prints after the plan.
   std::function<text::Document(const render::AnswerContext&)> document;
   Printed printed = {};
 };
 
-/// `verdict`: of the whole answer.
+/// `verdict`: of the whole answer. The changes of a job's files replace the line about training.
 render::AnswerContext context_of(const CommandLine& line, const Output& output, const planner::SearchResult& result,
                                  const planner::ResolvedRequest& request, const Printed& printed, Verdict verdict) {
   const std::string kept = line.value(Option::Output).value_or("");
-  const bool trains = verdict != Verdict::DoesNotFit;
+  const bool trains = verdict != Verdict::DoesNotFit && !gives_back(line);
   return {.batch_origin = request.batch_origin,
           .train = trains ? train_line_of(request, result.report, kept, printed.predictors, printed.wanted) : "",
           .commands = next_commands(output, kept, verdict),
@@ -182,8 +185,10 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
   const std::vector<JobPhaseNeed>& phases = answer.result.explanation.phases;
   const ExitCode code = with_phases(code_of(line, report, *lengths), phases);
   if (writes_to_stdout(line)) return code;
+  const std::optional<Result<planner::JobUse>> use = use_of_job(line, output);
   if (output.format == text::Format::Json) {
-    output.console.out << answer.json(*lengths ? &**lengths : nullptr);
+    if (use && !*use) output.note(to_string(use->error().front()));
+    output.console.out << answer.json(*lengths ? &**lengths : nullptr, use && *use ? &**use : nullptr);
   } else if (output.quiet) {
     text::Document further = answer.further;
     if (const std::string misfit = first_misfit(phases, report.memory.budget); !misfit.empty()) {
@@ -199,8 +204,10 @@ CommandResult finish_plan(const CommandLine& line, const Output& output, const P
     }
     print_quietly(output, report, no_plan_fits(answer.result), further, *lengths);
   } else {
-    text::Document document = answer.document(
-        context_of(line, output, answer.result, answer.request, answer.printed, worse_verdict(report, *lengths)));
+    render::AnswerContext context =
+        context_of(line, output, answer.result, answer.request, answer.printed, worse_verdict(report, *lengths));
+    if (use) context.train = *use ? render::use_line(**use) : to_string(use->error().front());
+    text::Document document = answer.document(context);
     if (*lengths) document = render::with_lengths(std::move(document), **lengths);
     const std::size_t first = answer.printed.num_sections;
     first > 0 ? output.print_from(document, first) : output.print(document);
@@ -246,7 +253,8 @@ CommandResult plan_on_machines(const CommandLine& line, const Output& output) {
   return finish_plan(line, output,
                      {.result = found->result,
                       .request = found->request,
-                      .json = [&](const planner::LengthAnswer* lengths) { return render::to_json(*found, lengths); },
+                      .json = [&](const planner::LengthAnswer* lengths,
+                                  const planner::JobUse*) { return render::to_json(*found, lengths); },
                       .further = {render::entry_of(*found, words.objective)},
                       .document =
                           [&](const render::AnswerContext& context) {
@@ -308,35 +316,11 @@ CommandResult plan_for_runtimes(const CommandLine& line, const Output& output, O
       line, output,
       {.result = found->result,
        .request = found->request,
-       .json = [&](const planner::LengthAnswer* lengths) { return render::to_json(*found, lengths); },
+       .json = [&](const planner::LengthAnswer* lengths,
+                   const planner::JobUse*) { return render::to_json(*found, lengths); },
        .further = {render::entry_of(*found)},
        .document =
            [&](const render::AnswerContext& context) { return render::document_of(*found, output.view(), context); }});
-}
-
-constexpr EnumName<planner::Trainer> kWantedTrainers[] = {{planner::Trainer::Accelerate, "accelerate"},
-                                                          {planner::Trainer::Transformers, "trainer"},
-                                                          {planner::Trainer::Torchtitan, "torchtitan"},
-                                                          {planner::Trainer::DeepSpeed, "deepspeed"}};
-constexpr EnumTable<planner::Trainer> kWantedTable{"trainer", kWantedTrainers};
-constexpr std::string_view kByHand = "fsdp2";
-
-/// Adds options that a trainer implies, unless they are given: DeepSpeed's stages, torchtitan's model code.
-CommandLine with_implied(const CommandLine& line, std::optional<planner::Trainer> trainer) {
-  CommandLine implied = line;
-  const auto imply = [&](Option option, std::string_view value) {
-    if (!line.has(option)) implied.values[static_cast<std::size_t>(option)] = {std::string(value)};
-  };
-  if (trainer == planner::Trainer::DeepSpeed) imply(Option::Runtime, "zero1,zero2,zero3");
-  if (trainer == planner::Trainer::Torchtitan) imply(Option::Flavor, "torchtitan");
-  if (!trainer) imply(Option::Runtime, kByHand);
-  return implied;
-}
-
-/// The trainer of --for; `nullopt` for FSDP2 by hand, or if it has an error, which goes to `errors`.
-std::optional<planner::Trainer> trainer_wanted(const CommandLine& line, Errors& errors) {
-  if (line.value(Option::For) == kByHand) return std::nullopt;
-  return OptionReader(line, errors).choice(Option::For, kWantedTable);
 }
 
 /// The answer of one search.
@@ -346,7 +330,8 @@ CommandResult finish_search(const CommandLine& line, const Output& output, const
       line, output,
       {.result = result,
        .request = request,
-       .json = [&](const planner::LengthAnswer* lengths) { return render::to_json(result, &request.cluster, lengths); },
+       .json = [&](const planner::LengthAnswer* lengths,
+                   const planner::JobUse* use) { return render::to_json(result, &request.cluster, lengths, use); },
        .further = {},
        .document =
            [&](const render::AnswerContext& context) { return render::document_of(result, output.view(), context); },
@@ -388,29 +373,16 @@ CommandResult plan_as_asked(const CommandLine& line, const Output& output, Other
 /// plan --for: a plan that the trainer can express.
 CommandResult plan_for(const CommandLine& line, const Output& output) {
   Errors errors;
-  const std::optional<planner::Trainer> trainer = trainer_wanted(line, errors);
-  const auto version = line.value(Option::TrainerVersion);
-  std::optional<planner::TrainerRelease> release;
-  if (trainer) release = *trainer;
-  if (version && trainer) {
-    const Result<planner::TrainerRelease> found =
-        planner::find_release(*trainer, *version, flag_of(Option::TrainerVersion));
-    if (!found) append(errors, found.error());
-    if (found) release = *found;
-  }
-  CommandLine implied = with_implied(line, trainer);
-  for (const Option option : {Option::For, Option::TrainerVersion}) {
-    implied.values[static_cast<std::size_t>(option)].clear();
-  }
-  const bool is_by_itself = !trainer || trainer == planner::Trainer::DeepSpeed;
-  if (!is_by_itself && (compares_runtimes(implied) || compares_machines(implied))) {
+  const WantedTrainer wanted = wanted_trainer(line, errors);
+  if (!wanted.is_by_itself() && (compares_runtimes(wanted.line) || compares_machines(wanted.line))) {
     errors.push_back({std::string(flag_of(Option::For)),
                       "Plans for a trainer are searched on one machine, of one runtime.",
                       "Name one machine and one runtime."});
   }
   if (!errors.empty()) return input_failure(std::move(errors));
-  const auto others = trainer ? OtherFrameworks::LeaveOut : OtherFrameworks::Suggest;
-  return is_by_itself ? plan_as_asked(implied, output, others) : plan_for_trainer(*release, implied, output);
+  const auto others = wanted.trainer ? OtherFrameworks::LeaveOut : OtherFrameworks::Suggest;
+  return wanted.is_by_itself() ? plan_as_asked(wanted.line, output, others)
+                               : plan_for_trainer(*wanted.release, wanted.line, output);
 }
 
 CommandResult plan_as_asked(const CommandLine& line, const Output& output, OtherFrameworks others) {
@@ -472,6 +444,7 @@ CommandResult plan_command(const CommandLine& given, const Output& output) {
   const Result<CommandLine> planned = planned_at_longest(given, output.console.library);
   if (!planned) return input_failure(planned.error());
   const CommandLine& line = *planned;
+  if (line.has(Option::Diff) || line.has(Option::Write)) return give_back(line, output);
   if (line.has(Option::For)) return plan_for(line, output);
   if (line.has(Option::TrainerVersion)) {
     return input_failure({{std::string(flag_of(Option::TrainerVersion)), "It is the release of a trainer.",

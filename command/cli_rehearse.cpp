@@ -159,6 +159,11 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
     subject.against = Against{.report = std::nullopt, .plan = subject.plan ? subject.plan : subject.applied};
   }
   if (!settings) return std::nullopt;
+  if (const runs::Given* given = subject.given(); given != nullptr && given->file.plan.mesh.ep > 1) {
+    errors.push_back({given->path, "transformers divides the experts of this plan when it loads the model.",
+                      "Rehearse a script that does so, and compare: rehearse --compare-with PLAN -- COMMAND."});
+    return std::nullopt;
+  }
   subject.settings = *std::move(settings);
   return subject;
 }

@@ -67,6 +67,13 @@ Result<void> check_is_file(const std::string& path) {
   return failure(path, "This is a pipe, and every rank reads the plan.", "Write it into a file.");
 }
 
+bool has_scans(const Model& model) {
+  for (const Block& block : model.blocks) {
+    if (std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return is_scan(op.kind); })) return true;
+  }
+  return false;
+}
+
 Result<void> prepare(RunOptions& options, int rank, Job& job) {
   if (const Result<void> is_file = check_is_file(options.plan); !is_file) return is_file;
   FSDP_TRY(PlanFile file, read_plan_file(options.plan));
@@ -75,6 +82,10 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   if (auto refused = refuse_captured(job.planned.spec)) return tl::unexpected(Errors{*std::move(refused)});
   Errors errors = check(job.plan, job.planned.model);
   for (const Error& error : check_executable(job.plan)) errors.push_back(error);
+  if (has_scans(job.planned.model)) {
+    errors.push_back({"/model", "fsdp-exec has no kernels of linear attention and state spaces.",
+                      "Write: fsdp-plan execute, which trains with PyTorch itself."});
+  }
   if (!errors.empty()) return tl::unexpected(in_plan_file(std::move(errors), options.plan));
   if (options.stands_in && (rank < 0 || rank >= job.plan.mesh.world_size())) {
     return failure("--stand-in", fmt::format("The plan has no rank {}.", rank),

@@ -1,8 +1,10 @@
 // CUDA graphs: a capture is stored as the list of its collectives, and a launch issues them again (captures.h).
 // PyTorch's allocator does the rest: its private pools are real.
 //
-// Not modeled: the driver's own device memory for a graph (some KiB for each kernel in it). Graphs that are built node
-// by node, conditional nodes and graphs that allocate are among the functions of runtime_missing.cpp.
+// Not modeled: the driver's own device memory for a graph (some KiB for each kernel in it). User objects of a graph are
+// kept as long as the process, so that nobody is told of their end; the graphs of a training loop live as long. Graphs
+// that are built node by node, conditional nodes and graphs that allocate are among the functions of
+// runtime_missing.cpp.
 #include <cuda_runtime_api.h>
 
 #include "rehearsal/captures.h"
@@ -81,6 +83,19 @@ FSDP_STUB cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t s
 FSDP_STUB cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t* nodes, size_t* number) {
   if (nodes != nullptr && *number > 0) *nodes = nullptr;
   *number = 1;
+  return cudaSuccess;
+}
+
+// ProcessGroupNCCL of PyTorch 2.15 hands a capture what its collectives need.
+FSDP_STUB cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* held, cudaHostFn_t, unsigned int,
+                                           unsigned int) {
+  *object = reinterpret_cast<cudaUserObject_t>(held);
+  return cudaSuccess;
+}
+FSDP_STUB cudaError_t cudaUserObjectRelease(cudaUserObject_t, unsigned int) {
+  return cudaSuccess;
+}
+FSDP_STUB cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t, unsigned int, unsigned int) {
   return cudaSuccess;
 }
 

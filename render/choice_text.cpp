@@ -30,6 +30,10 @@ constexpr EnumTable<planner::Precision> kPrecisionTable{"precision", kPrecisions
 
 constexpr EnumName<planner::GradientSync> kGradientSyncs[] = {{planner::GradientSync::Every, "every"},
                                                               {planner::GradientSync::Last, "last"}};
+constexpr EnumName<planner::DdpArguments> kDdpArguments[] = {{planner::DdpArguments::Searched, "searched"},
+                                                             {planner::DdpArguments::Defaults, "defaults"},
+                                                             {planner::DdpArguments::FindUnused, "find-unused"}};
+constexpr EnumTable<planner::DdpArguments> kDdpArgumentsTable{"choice of DDP's arguments", kDdpArguments};
 constexpr EnumTable<planner::GradientSync> kGradientSyncTable{"way to reduce gradients", kGradientSyncs};
 
 /// Any integer: the cluster reports machines without GPUs itself.
@@ -121,9 +125,11 @@ constexpr OtherName kOtherStates[] = {
      "Write --optimizer adamw_8bit (bitsandbytes, for FSDP1 and DDP) or adamw_torch_8bit (torchao, for FSDP2)."},
 };
 constexpr std::string_view kNoFloat8 =
-    "8-bit floats are not modeled. Known are bf16, mixed (bf16 with fp32 weights), fp16, fp16-mixed and fp32.";
-constexpr OtherName kOtherPrecisions[] = {{"fp8", kNoFloat8},
-                                          {"float8", kNoFloat8},
+    "Such a precision is not modeled. Known are bf16, mixed (bf16 with fp32 weights), fp16, fp16-mixed and fp32.";
+constexpr std::string_view kFloat8Layers =
+    "Write --fp8 tensorwise beside --precision mixed or bf16: linear layers multiply in 8-bit floats.";
+constexpr OtherName kOtherPrecisions[] = {{"fp8", kFloat8Layers},
+                                          {"float8", kFloat8Layers},
                                           {"int8", kNoFloat8},
                                           {"8bit", kNoFloat8},
                                           {"4bit", kNoFloat8},
@@ -163,6 +169,8 @@ template <>
 constexpr const EnumTable<OptimizerStates>* kTableOf<OptimizerStates> = &kOptimizerStatesTable;
 template <>
 constexpr const EnumTable<fsdp::Initialization>* kTableOf<fsdp::Initialization> = &kInitializationTable;
+template <>
+constexpr const EnumTable<planner::DdpArguments>* kTableOf<planner::DdpArguments> = &kDdpArgumentsTable;
 template <>
 constexpr const EnumTable<planner::GradientSync>* kTableOf<planner::GradientSync> = &kGradientSyncTable;
 template <>
@@ -256,6 +264,22 @@ Result<LoraOptions> read_as(const planner::ChoiceRow& row, const std::string& te
 Result<LigerKernels> read_as(const planner::ChoiceRow& row, const std::string& text, const LigerKernels& /*type*/) {
   return parse_liger(text, place_of(row));
 }
+Result<Float8Training> read_as(const planner::ChoiceRow& row, const std::string& text, const Float8Training& /*type*/) {
+  return parse_float8(text, place_of(row));
+}
+Result<planner::ExpertDegrees> read_as(const planner::ChoiceRow& row, const std::string& text,
+                                       const planner::ExpertDegrees& /*type*/) {
+  planner::ExpertDegrees degrees;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    FSDP_TRY(const std::int64_t number, read_count(std::string_view(text).substr(begin, end - begin), place_of(row)));
+    degrees.ranks.push_back(number);
+    begin = end + 1;
+  }
+  std::sort(degrees.ranks.begin(), degrees.ranks.end());
+  degrees.ranks.erase(std::unique(degrees.ranks.begin(), degrees.ranks.end()), degrees.ranks.end());
+  return degrees;
+}
 Result<Quantization> read_as(const planner::ChoiceRow& row, const std::string& text, const Quantization& /*type*/) {
   return parse_quantization(text, place_of(row));
 }
@@ -334,6 +358,9 @@ std::string text_as(Framework framework) {
 }
 std::string text_as(Dtype dtype) {
   return std::string(name_of(dtype));
+}
+std::string text_as(const planner::ExpertDegrees& degrees) {
+  return fmt::format("{}", fmt::join(degrees.ranks, ","));
 }
 std::string text_as(const planner::GradientClipping& clip) {
   return clip.norm ? fmt::format("{}", *clip.norm) : "none";

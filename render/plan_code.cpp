@@ -122,6 +122,7 @@ class CodeWriter {
         kept_ops_(kept_ops_code(plan, model)),
         quantization_(words_of_quantization(plan, model)),
         liger_(words_of_liger(plan, model)),
+        float8_(words_of_float8(plan, model)),
         of_parts_(of_parts(plan, model)) {}
 
   std::string write() {
@@ -219,6 +220,9 @@ class CodeWriter {
     if (plan_.liger) {
       lines.insert(lines.begin() + 2, {"Give the model Liger's kernels first:", "", fmt::format("    {}", liger_), ""});
     }
+    if (plan_.float8) {
+      lines.insert(lines.begin() + 2, {"Convert the layers first:", "", fmt::format("    {}", float8_), ""});
+    }
     if (plan_.optimizer.muon) {
       lines.push_back(fmt::format(
           "    ...  # torch.optim.Muon of the script's matrices, and {} of the rest, as the script has them",
@@ -246,6 +250,9 @@ class CodeWriter {
     };
     if (const Loss& loss = plan_.runtime.implementations.loss; loss != Loss{}) {
       add(fmt::format("its loss is {}", words_of_loss(loss)));
+    }
+    if (plan_.float8 && plan_.float8->precompute) {
+      add("after optimizer.step(), torchao.float8.precompute_float8_dynamic_scale_for_fsdp(model)");
     }
     if (plan_.packing) add(fmt::format("a micro-batch is {}", words_of_packing(plan_)));
     if (plan_.mixed_precision.autocast) {
@@ -389,6 +396,7 @@ class CodeWriter {
 
   /// PEFT puts the model into another one, below "base_model.model".
   void adapters() {
+    if (plan_.lora->input_grads) line("    model.enable_input_require_grads()");
     line(fmt::format("    model = get_peft_model(model, {}, autocast_adapter_dtype=False)\n", python_of(*plan_.lora)));
   }
 
@@ -518,6 +526,7 @@ class CodeWriter {
   std::vector<std::string> kept_ops_;
   std::string quantization_;
   std::string liger_;
+  std::string float8_;
   std::vector<std::string> of_parts_;
   std::string text_;
 };

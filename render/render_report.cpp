@@ -289,6 +289,7 @@ std::string speed_of(const StepReport& report) {
 
 std::string scope_of(const StepReport& report) {
   if (report.parameters < kUsuallySplit || report.plan.mesh.world_size() == 1) return "";
+  if (report.plan.mesh.ep > 1) return "data and expert parallel: no tensor or pipeline parallelism";
   return "data parallel only: no tensor, pipeline or expert parallelism";
 }
 

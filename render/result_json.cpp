@@ -122,6 +122,19 @@ RuntimeAddition addition_of(const planner::ComparedRuntime& runtime) {
   return addition;
 }
 
+UseAddition addition_of(const planner::JobUse& use) {
+  UseAddition addition{.verdict = use.verdict,
+                       .is_tight = use.is_tight,
+                       .step = use.step,
+                       .device_peak = use.device_peak,
+                       .environment = use.environment,
+                       .line = use.edited.words};
+  for (const planner::KeyEdit& edit : use.edited.edits) {
+    addition.changes.push_back({edit.file, edit.key, edit.before, edit.after});
+  }
+  return addition;
+}
+
 SpreadAddition addition_of(const planner::LengthSpread& spread) {
   return {spread.least, spread.median, spread.p95, spread.most};
 }
@@ -179,8 +192,11 @@ ReportAdditions additions_of(const planner::SearchResult& result, const planner:
 
 }  // namespace
 
-std::string to_json(const planner::SearchResult& result, const Cluster* cluster, const planner::LengthAnswer* lengths) {
-  return fsdp::to_json(result.report, additions_of(result, lengths), cluster);
+std::string to_json(const planner::SearchResult& result, const Cluster* cluster, const planner::LengthAnswer* lengths,
+                    const planner::JobUse* use) {
+  ReportAdditions additions = additions_of(result, lengths);
+  if (use != nullptr) additions.use = addition_of(*use);
+  return fsdp::to_json(result.report, additions, cluster);
 }
 
 std::string to_json(const planner::MachineComparison& comparison, const planner::LengthAnswer* lengths) {

@@ -7,6 +7,7 @@
 
 #include "core/cluster/cluster.h"
 #include "core/report/report.h"
+#include "planner/jobs/job_use.h"
 #include "planner/request/length_answer.h"
 #include "planner/request/machine_choice.h"
 #include "planner/request/runtime_choice.h"
@@ -15,9 +16,9 @@
 namespace fsdp::render {
 
 /// The report of the best plan with its search. With `cluster`, the plan is a complete plan file. `lengths`: of
-/// --lengths; may be null.
+/// --lengths; may be null. `use`: what to change in the job's files; may be null.
 std::string to_json(const planner::SearchResult& result, const Cluster* cluster,
-                    const planner::LengthAnswer* lengths = nullptr);
+                    const planner::LengthAnswer* lengths = nullptr, const planner::JobUse* use = nullptr);
 
 /// The same for the best machine, with all machines.
 std::string to_json(const planner::MachineComparison& comparison, const planner::LengthAnswer* lengths = nullptr);

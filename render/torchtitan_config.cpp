@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/plan/float8.h"
 #include "core/plan/optimizer_table.h"
+#include "planner/trainers/titan_layers.h"
 #include "render/trainer_config.h"
 #include "render/trainer_notes.h"
 #include "text/source_text.h"
@@ -57,6 +59,24 @@ std::vector<std::string> checkpointing_of(const Checkpointing& given) {
   return lines;
 }
 
+/// The table of the converter that [model] names.
+std::vector<std::string> float8_layers_of(const Float8Training& float8) {
+  std::vector<std::string> filter;
+  if (float8.skip.empty() && !float8.skips_none) filter.emplace_back(R"("output")");
+  for (const std::string& name : float8.skip)
+    filter.push_back(fmt::format(R"("{}")", *planner::layer_in_torchtitan(name)));
+  if (float8.skips_small) filter.emplace_back(R"("auto_filter_small_kn")");
+  std::vector<std::string> lines = {"[quantize.linear.float8]"};
+  if (float8.recipe != Float8Recipe::Tensorwise) {
+    lines.push_back(fmt::format(R"(recipe_name = "{}")", name_of(float8.recipe)));
+  }
+  lines.push_back(fmt::format("enable_fsdp_float8_all_gather = {}", float8.all_gather));
+  lines.push_back(fmt::format("precompute_float8_dynamic_scale_for_fsdp = {}", float8.precompute));
+  lines.push_back(fmt::format("filter_fqns = [{}]", fmt::join(filter, ", ")));
+  lines.emplace_back();
+  return lines;
+}
+
 }  // namespace
 
 std::string torchtitan_toml(const TrainerConfig& config) {
@@ -68,7 +88,10 @@ std::string torchtitan_toml(const TrainerConfig& config) {
   add({"#",
        "# Its keys were checked against torchtitan's source; torchtitan has not run it. The data set, the tokenizer",
        "# ([model] hf_assets_path), the learning rate and the steps are yours to add.", "", "[model]",
-       fmt::format("name = \"{}\"", named->name), fmt::format("flavor = \"{}\"", named->flavor), ""});
+       fmt::format("name = \"{}\"", named->name), fmt::format("flavor = \"{}\"", named->flavor)});
+  if (plan.float8) lines.emplace_back("converters = [\"quantize.linear.float8\"]");
+  lines.emplace_back();
+  if (plan.float8) add(float8_layers_of(*plan.float8));
   add(optimizer_of_titan(plan.optimizer));
   add(training_of(config));
   add({"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", plan.mesh.dp_replicate()),

@@ -8,7 +8,9 @@
 // Sources: torchtitan 0.3.0, config/configs.py, trainer.py (Trainer.Config), distributed/activation_checkpoint.py,
 // components/loss.py, components/optimizer/optimizer.py, models/common/config_utils.py (get_attention_config).
 //
-// Not modeled: torchtitan has not run such a file here.
+// tests/rehearsal/titan_job_test.py lets torchtitan read such files, and rehearses one.
+//
+// Not modeled: attention over documents by varlen, which a plan without packed rows gets.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -62,11 +64,16 @@ std::vector<std::string> optimizer_of(const Optimizer& optimizer) {
           fmt::format("        group.optimizer_kwargs[\"weight_decay\"] = {}", optimizer.weight_decay)};
 }
 
-std::vector<std::string> parallelism_of(const Plan& plan) {
-  return {"    config.parallelism = ParallelismConfig(",
-          fmt::format("        data_parallel_replicate_degree={},", plan.mesh.dp_replicate()),
-          fmt::format("        data_parallel_shard_degree={},", plan.mesh.dp_shard()),
-          fmt::format("        fsdp_reshard_after_forward=\"{}\",", planner::torchtitan_reshard_of(plan)), "    )"};
+std::vector<std::string> parallelism_of(const Plan& plan, bool is_tied) {
+  std::vector<std::string> lines = {
+      "    config.parallelism = ParallelismConfig(",
+      fmt::format("        data_parallel_replicate_degree={},", plan.mesh.dp_replicate()),
+      fmt::format("        data_parallel_shard_degree={},", plan.mesh.dp_shard()),
+      fmt::format("        fsdp_reshard_after_forward=\"{}\",", planner::torchtitan_reshard_of(plan))};
+  // Under spmd_types, the default, a tied weight is gathered twice.
+  if (is_tied) lines.emplace_back("        spmd_backend=\"partial_dtensor\",");
+  lines.emplace_back("    )");
+  return lines;
 }
 
 std::vector<std::string> loss_lines(const Loss& given) {
@@ -94,9 +101,9 @@ std::string torchtitan_registry(const TrainerConfig& config) {
       opening_of(config, torchrun_of(config, "-m torchtitan.train --module FILE --config planned"));
   head.insert(
       head.end(),
-      {"", "FILE is the name of this file without .py, in the folder that the command is started in. The keys were",
-       "checked against torchtitan's source; torchtitan has not run it. The data set, the tokenizer, the learning",
-       "rate and the steps are those of torchtitan's own configuration, and yours to change.", ""});
+      {"", "FILE is the name of this file without .py, in the folder that the command is started in. torchtitan 0.3.0",
+       "runs on PyTorch 2.14 and later. The data set, the tokenizer, the learning rate and the steps are those of",
+       "torchtitan's own configuration, and yours to change.", ""});
   std::vector<std::string> lines = {text::python_docstring(head)};
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   const LossRow& loss = loss_row(plan.runtime.implementations.loss);
@@ -121,7 +128,7 @@ std::string torchtitan_registry(const TrainerConfig& config) {
   add(loss_lines(plan.runtime.implementations.loss));
   add(training_lines(config));
   add(optimizer_of(plan.optimizer));
-  add(parallelism_of(plan));
+  add(parallelism_of(plan, named.is_tied));
   add({fmt::format("    config.activation_checkpoint = {}", checkpoints ? fmt::format("{}.Config()", policy) : "None"),
        "    config.compile.enable = False", "    return config"});
   return fmt::format("{}\n", fmt::join(lines, "\n"));

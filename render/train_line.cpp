@@ -37,6 +37,12 @@ std::string train_line(const Plan& plan, const Model& model, const std::string& 
   const std::string_view begin = plan_file.empty() ? "add -o plan.json, then " : "";
   const std::string_view file = plan_file.empty() ? "plan.json" : std::string_view(plan_file);
   if (has_passes(model)) return fmt::format("{}fsdp-plan run {} -- and the command of the script", begin, file);
+  if (plan.mesh.ep > 1) {
+    return fmt::format(
+        "from_pretrained(..., distributed_config=DistributedConfig({}fsdp_size={}, ep_size={}{}))",
+        plan.mesh.dp_replicate() > 1 ? fmt::format("dp_replicate_size={}, ", plan.mesh.dp_replicate()) : "",
+        plan.mesh.dp_shard(), plan.mesh.ep, plan.mixed_precision.param_dtype ? ", fsdp_mixed_precision=True" : "");
+  }
   std::vector<std::string> targets;
   const bool has_wanted = wanted && unsaid(*wanted, plan, model).empty();
   if (has_wanted) {

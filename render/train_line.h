@@ -13,7 +13,8 @@ namespace fsdp::render {
 
 /// "fsdp-plan export plan.json --to accelerate (also trainer, fsdp2)": every target that expresses exactly this
 /// plan, first a trainer's own configuration, that of `wanted` if possible. If there is none, the reason why Python
-/// cannot. `plan_file`: the file of the plan; if empty, the text starts with the option that writes it.
+/// cannot. With shared experts, how transformers loads the model. `plan_file`: the file of the plan; if empty, the text
+/// starts with the option that writes it.
 std::string train_line(const Plan& plan, const Model& model, const std::string& plan_file,
                        const std::optional<planner::TrainerRelease>& wanted = {});
 

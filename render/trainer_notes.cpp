@@ -59,8 +59,9 @@ std::string dtypes_of_model(const TrainerConfig& config) {
 std::string words_of_adapters(const TrainerConfig& config) {
   const bool stay =
       traits_of(config.said.plan).precision == PrecisionRule::MasterCopy || dtypes_of(config, true) != "float32";
-  return fmt::format("peft.get_peft_model(model, {}{}) before the model is wrapped", python_of(*config.said.plan.lora),
-                     stay ? ", autocast_adapter_dtype=False" : "");
+  return fmt::format("{}peft.get_peft_model(model, {}{}) before the model is wrapped",
+                     config.said.plan.lora->input_grads ? "model.enable_input_require_grads(), then " : "",
+                     python_of(*config.said.plan.lora), stay ? ", autocast_adapter_dtype=False" : "");
 }
 
 }  // namespace
@@ -87,6 +88,16 @@ std::string words_of_liger(const Plan& plan, const Model& model) {
   if (!plan.liger) return {};
   return fmt::format("liger_kernel.transformers._apply_liger_kernel_to_instance(model, **{})",
                      liger_config_of(plan, model));
+}
+
+std::string words_of_float8(const Plan& plan, const Model& model) {
+  if (!plan.float8) return {};
+  std::string_view head;
+  for (const Call& call : model.calls) {
+    const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
+    if (block.kind == "lm_head" && call.module >= 0) head = model.modules[static_cast<std::size_t>(call.module)].name;
+  }
+  return python_of(*plan.float8, head);
 }
 
 std::string words_of_quantization(const Plan& plan, const Model& model) {
@@ -191,6 +202,9 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   }
   if (plan.liger && !has_argument) {
     duties.emplace_back("kernels", words_of_liger(plan, config.model) + " before the model is wrapped");
+  }
+  if (plan.float8) {
+    duties.emplace_back("float8", words_of_float8(plan, config.model) + " before the model is wrapped");
   }
   if (plan.quantization) {
     duties.emplace_back("base", fmt::format("from_pretrained(..., quantization_config={}), without "

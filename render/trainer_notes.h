@@ -32,6 +32,9 @@ std::string words_of_loss(const Loss& loss);
 std::string words_of_packing(const Plan& plan);
 /// liger_kernel_config of transformers' TrainingArguments: what runs in the plan's model, and nothing else.
 std::string liger_config_of(const Plan& plan, const Model& model);
+/// The call that converts a model's layers to torchao's Float8Linear; empty if the plan has none.
+std::string words_of_float8(const Plan& plan, const Model& model);
+
 /// The call that gives a model Liger's kernels, as its Trainer does; empty if the plan has none.
 std::string words_of_liger(const Plan& plan, const Model& model);
 

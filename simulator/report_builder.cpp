@@ -11,6 +11,7 @@
 #include "core/cluster/bf16_units.h"
 #include "core/cluster/node_spread.h"
 #include "core/model/call_name.h"
+#include "core/plan/expert_parallel.h"
 #include "core/plan/optimizer_table.h"
 #include "core/plan/plan_names.h"
 #include "core/report/device_verdict.h"
@@ -195,15 +196,18 @@ Arithmetic arithmetic_of(const PreparedPlan& prepared) {
   const ComputeCosts& costs = prepared.costs;
   std::array<Flops, kNumFloatingPoint> products{};
   std::array<Flops, kNumFloatingPoint> convolutions{};
+  Flops float8{0};
   for (const Tape* tape : prepared.tapes) {
     for (const OpWork& work : tape->work) {
       const auto d = static_cast<std::size_t>(work.forward.arithmetic.value_or(costs.activation));
       products[d] += Flops(work.forward.gemm_flops + work.forward.attention_flops + work.backward.gemm_flops);
       products[d] += Flops(2 * work.forward.attention_flops * (work.backward.attention_flops > 0 ? 1 : 0));
+      float8 += Flops(work.forward.float8_flops + work.backward.float8_flops);
       convolutions[d] += Flops(work.forward.convolution_flops + work.backward.convolution_flops);
     }
   }
   Arithmetic result{.dtype = costs.activation};
+  result.at_peak = static_cast<double>(prepared.plan.accumulation) * (float8 / costs.float8_peak);
   Flops most{0};
   for (std::size_t d = 0; d < kNumFloatingPoint; ++d) {
     const auto dtype = static_cast<Dtype>(d);
@@ -224,7 +228,7 @@ TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, cons
   time.optimizer = timeline.optimizer;
   Bytes largest;
   for (const ShardedUnit& unit : prepared.layout.units) {
-    largest = std::max(largest, unit.gather_shard_bytes * prepared.layout.mesh.dp_shard());
+    largest = std::max(largest, unit.gather_shard_bytes * unit.shards);
   }
   const UncertaintyBand band = uncertainty(mesh.shard, largest);
   const Seconds busy = timeline.step - timeline.exposed;
@@ -313,6 +317,13 @@ std::string assumption_about_rates(const Cluster& cluster, Dtype activation) {
                      kNoBf16Units, format_flops_rate(gpu.fp32->value), format_flops_rate(gpu.fp16->value));
 }
 
+std::string assumption_about_experts() {
+  return fmt::format(
+      "Experts are divided by transformers {}, and routers spread tokens evenly: with uneven routing a GPU that gets "
+      "more tokens needs more memory and time.",
+      kExpertParallelVersion);
+}
+
 std::string assumption_about_states(const Plan& plan) {
   const OptimizerRow& row = optimizer_row(plan.optimizer);
   std::string text;
@@ -355,6 +366,7 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "NO_SHARD is FSDP2 with a full copy of the model per GPU, not DDP, whose buckets hold the gradients a second "
         "time.");
   }
+  if (ranks.ep > 1) lines.push_back(assumption_about_experts());
   if (is_fsdp2 && ranks.world_size() == 1) {
     lines.emplace_back(
         "FSDP2 on one GPU copies each unit's parameters before it runs; a script without FSDP2 does not.");

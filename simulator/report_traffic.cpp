@@ -35,7 +35,9 @@ class TrafficCounter {
       : prepared_(prepared), mesh_(mesh), time_(time), live_(live), gathers_less_later_(gathers_less_later(prepared)) {}
 
   TrafficReport count() {
+    if (precomputes_scales(prepared_.plan)) reduce_scales();
     for (const Instruction& step : prepared_.schedule.instructions) {
+      if (layout().mesh.ep > 1) exchange_tokens(step);
       if (step.kind == InstructionKind::Unshard) gather(step);
       if (step.kind == InstructionKind::ReduceGrads) reduce(step);
       if (step.kind == InstructionKind::SyncBuffers) broadcast(step);
@@ -62,8 +64,10 @@ class TrafficCounter {
   const Layout& layout() const { return prepared_.layout; }
 
   // _get_gradient_divide_factors: NCCL divides, except for dtypes that could overflow before it does.
-  ReduceOp reduce_op(Dtype dtype) const {
-    if (layout().has_flat_units()) return ReduceOp::Sum;
+  ReduceOp reduce_op(const ShardedUnit& unit) const {
+    const Dtype dtype = unit.reduce_dtype;
+    // Gradients of experts are summed, and divided afterwards.
+    if (layout().has_flat_units() || unit.of_experts) return ReduceOp::Sum;
     const bool may_overflow = dtype != Dtype::Float32 && dtype != Dtype::BFloat16;
     return may_overflow || layout().mesh.world_size() == 1 ? ReduceOp::Sum : ReduceOp::Avg;
   }
@@ -99,9 +103,39 @@ class TrafficCounter {
     });
   }
 
+  // The maxima of weights that are cast to 8 bits, before the gather.
+  void reduce_maxima(const Instruction& step) {
+    if (precomputes_scales(prepared_.plan)) return;
+    for (const ShardedParameter& p : unit_of(step).parameters) {
+      if (!p.in_float8) continue;
+      send(step, step.ranks,
+           {.kind = CollectiveKind::AllReduce,
+            .unit = unit_of(step).name,
+            .dtype = layout().parameter_dtype[p.parameter],
+            .elements = 1,
+            .reduce_op = ReduceOp::Max,
+            .micro_batch = step.micro_batch});
+    }
+  }
+
+  // The scales of all of them at once, after the update: a step begins with those of the last one, as torchtitan's
+  // optimizers compute them in a hook of their step.
+  void reduce_scales() {
+    std::int64_t weights = 0;
+    Dtype dtype = Dtype::Float32;
+    for (const ShardedUnit& unit : layout().units) {
+      weights += unit.num_in_float8();
+      if (unit.num_in_float8() > 0) dtype = unit.original_dtype;
+    }
+    send({.kind = InstructionKind::OptimizerStep, .phase = StepPhase::Optimizer},
+         layout().mesh.group_along(MeshAxis::DpShard),
+         {.kind = CollectiveKind::AllReduce, .dtype = dtype, .elements = weights, .reduce_op = ReduceOp::Max});
+  }
+
   void gather(const Instruction& step) {
+    reduce_maxima(step);
     const ShardedUnit& unit = unit_of(step);
-    const Bytes payload = unit.gather_shard_bytes * layout().mesh.dp_shard();
+    const Bytes payload = unit.gather_shard_bytes * unit.shards;
     const Dtype dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype;
     const UnitTimes& times = prepared_.unit_times[step.unit];
     add(step, step.ranks,
@@ -110,7 +144,7 @@ class TrafficCounter {
          .dtype = dtype,
          .elements = payload.count() / size_of(dtype).count(),
          .micro_batch = step.micro_batch,
-         .time = step.ranks.is_part() ? times.small_gather : times.all_gather,
+         .time = gathers_smaller_shard(layout(), step) ? times.small_gather : times.all_gather,
          .exposed = next_exposed()});
   }
 
@@ -122,7 +156,7 @@ class TrafficCounter {
                           .unit = unit.name,
                           .dtype = unit.reduce_dtype,
                           .elements = elements.full,
-                          .reduce_op = reduce_op(unit.reduce_dtype),
+                          .reduce_op = reduce_op(unit),
                           .micro_batch = step.micro_batch,
                           .time = times.reduce_scatter,
                           .exposed = next_exposed()};
@@ -286,6 +320,32 @@ class TrafficCounter {
     send(step, step.ranks, sum_of(step, Dtype::Int32, elements), next_exposed());
   }
 
+  // In the order of the tapes, as the walk plays them. The first backward of a call plays what runs again.
+  void exchange_tokens(const Instruction& step) {
+    if (step.kind == InstructionKind::LoadInputs) last_call_ = -1;
+    if (step.kind != InstructionKind::Forward && step.kind != InstructionKind::Backward) return;
+    const Tape& tape = *prepared_.tapes[static_cast<std::size_t>(step.call)];
+    if (step.kind == InstructionKind::Forward) {
+      return exchange(step, tape.forward,
+                      {tape.forward_of_op[step.op_begin].first, tape.forward_of_op[step.op_end - 1].last});
+    }
+    if (std::exchange(last_call_, step.call) != step.call) {
+      exchange(step, tape.recompute, {0, static_cast<std::int32_t>(tape.recompute.size())});
+    }
+    exchange(step, tape.backward,
+             {tape.backward_of_op[step.op_end - 1].first, tape.backward_of_op[step.op_begin].last});
+  }
+
+  void exchange(const Instruction& step, const std::vector<TapeEvent>& events, Tape::Range range) {
+    for (std::int32_t e = range.first; e < range.last; ++e) {
+      const TapeEvent& event = events[static_cast<std::size_t>(e)];
+      if (event.kind != TapeEvent::Kind::Exchange) continue;
+      const auto dtype = static_cast<Dtype>(event.storage);
+      send(step, layout().mesh.expert_group(),
+           sum_of(step, dtype, event.bytes / size_of(dtype).count(), CollectiveKind::AllToAll), next_exposed());
+    }
+  }
+
   // Each rank computes the norm of gradients that it holds whole.
   void clip(const Instruction& step) {
     if (layout().gathers_by_module()) {
@@ -297,9 +357,18 @@ class TrafficCounter {
     }
     if (layout().updates_parts()) return agree(step, Dtype::Float32, ReduceOp::Sum);
     if (layout().has_whole_gradients()) return;
+    if (layout().mesh.ep == 1) return sum_norms(step, {step.ranks}, layout().units);
+    // Those of experts are on a mesh of two axes, and summed along each.
+    std::vector<ShardedUnit> units = layout().units;
+    const auto experts = std::stable_partition(units.begin(), units.end(), [](const auto& u) { return !u.of_experts; });
+    sum_norms(step, {step.ranks}, {units.begin(), experts});
+    sum_norms(step, {layout().mesh.expert_shard_group(), step.copies}, {experts, units.end()});
+  }
+
+  void sum_norms(const Instruction& step, const std::vector<RankGroup>& groups, const std::vector<ShardedUnit>& units) {
     std::int64_t norms = 0;
     std::optional<Dtype> common;
-    for (const ShardedUnit& unit : layout().units) {
+    for (const ShardedUnit& unit : units) {
       for (const ShardedParameter& p : unit.parameters) norms += p.receives_gradient ? 1 : 0;
       const auto is_trained = [](const ShardedParameter& p) { return p.receives_gradient; };
       if (std::none_of(unit.parameters.begin(), unit.parameters.end(), is_trained)) continue;
@@ -307,11 +376,14 @@ class TrafficCounter {
       common = common.value_or(unit.original_dtype) == unit.original_dtype ? unit.original_dtype : Dtype::Float32;
     }
     const Dtype dtype = layout().has_flat_units() ? Dtype::Float32 : common.value_or(Dtype::Float32);
-    send(step, step.ranks,
-         {.kind = CollectiveKind::AllReduce,
-          .dtype = dtype,
-          .elements = step.reduces_each_norm ? norms : 1,
-          .reduce_op = ReduceOp::Sum});
+    for (const RankGroup& ranks : groups) {
+      if (ranks.empty() && groups.size() > 1) continue;
+      send(step, ranks,
+           {.kind = CollectiveKind::AllReduce,
+            .dtype = step.reduces_in_float64 ? Dtype::Float64 : dtype,
+            .elements = step.reduces_each_norm ? norms : 1,
+            .reduce_op = ReduceOp::Sum});
+    }
   }
 
   // In the order of the walk, which is that of the parameters.
@@ -387,6 +459,7 @@ class TrafficCounter {
   TrafficReport report_;
   std::size_t next_slot_ = 0;
   std::size_t next_call_ = 0;
+  int last_call_ = -1;  // The last one with a backward in this micro-batch.
 };
 
 }  // namespace

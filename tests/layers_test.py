@@ -60,7 +60,7 @@ ROOMS = {
     "simulator/phases": {"ops", "allocator", "nccl", "memory", "time", "prepared"},
     "planner/space": set(),
     "planner/trainers": {"space"},
-    "planner/jobs": {"space"},
+    "planner/jobs": {"space", "trainers"},
     "planner/check": {"space", "jobs"},
     "planner/search": {"space", "trainers"},
     "planner/advice": {"space", "trainers", "search"},

@@ -442,6 +442,7 @@ std::vector<std::string> unproven_figures(const Cluster& cluster) {
   add_rate("Peak in tf32", gpu.tf32);
   add_rate("Peak in fp16", gpu.fp16);
   add_rate("Peak in bf16", gpu.bf16);
+  add_rate("Peak in fp8", gpu.fp8);
   add_share("Reachable share of the peak rate", gpu.achievable_compute);
   add_share("Reachable share of the memory bandwidth", gpu.achievable_bandwidth);
   if (gpu.achievable_attention) add_share("Reachable share of the peak rate in attention", *gpu.achievable_attention);

@@ -99,6 +99,7 @@ struct Gpu {
   std::optional<Sourced<FlopsPerSecond>> tf32;
   std::optional<Sourced<FlopsPerSecond>> fp16;
   std::optional<Sourced<FlopsPerSecond>> bf16;
+  std::optional<Sourced<FlopsPerSecond>> fp8;  ///< Both kinds, with sums in fp32.
 
   // The share of the peak that eager training reaches, 0 to 1. It includes clocks under load, shapes that tile badly
   // and gaps between kernels. If measured, fitted to published training steps of this card. A benchmark of one large

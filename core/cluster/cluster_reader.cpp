@@ -222,6 +222,7 @@ static void rate_fields(Fields& fields, Gpu& gpu) {
   fields.optional("tf32", "Dense peak in tf32.", gpu.tf32);
   fields.optional("fp16", "Dense peak in fp16.", gpu.fp16);
   fields.optional("bf16", "Dense peak in bf16.", gpu.bf16);
+  fields.optional("fp8", "Dense peak in 8-bit floats.", gpu.fp8);
 }
 
 static void gpu_fields(Fields& fields, Gpu& gpu) {
@@ -509,6 +510,7 @@ void write_gpu(const Gpu& gpu, JsonWriter& json) {
   write_figure(json, "tf32", gpu.tf32);
   write_figure(json, "fp16", gpu.fp16);
   write_figure(json, "bf16", gpu.bf16);
+  write_figure(json, "fp8", gpu.fp8);
   json.end_object();
   write_figure(json, "achievable_compute", gpu.achievable_compute);
   write_figure(json, "achievable_bandwidth", gpu.achievable_bandwidth);

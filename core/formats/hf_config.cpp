@@ -90,10 +90,10 @@ using hf_models::Target;
 
 constexpr int kFirstOtherVersion = 5;
 
-std::array<std::span<const Kind>, 7> all_kinds() {
+std::array<std::span<const Kind>, 9> all_kinds() {
   return {hf_models::decoder_kinds(), hf_models::newer_decoder_kinds(), hf_models::layer_norm_decoder_kinds(),
-          hf_models::mixture_kinds(), hf_models::other_kinds(),         hf_models::vision_kinds(),
-          hf_models::encoder_kinds()};
+          hf_models::mixture_kinds(), hf_models::hybrid_kinds(),        hf_models::mamba_kinds(),
+          hf_models::other_kinds(),   hf_models::vision_kinds(),        hf_models::encoder_kinds()};
 }
 
 const Kind* find_kind(std::string_view model_type) {

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/formats/hf_config.h"
+
 namespace fsdp::hf_models {
 
 namespace {
@@ -20,6 +22,12 @@ constexpr std::string_view kInitialSource = "initializer_range of config.json; P
 constexpr std::string_view kLocalTable = "rotary_emb_local";  ///< transformers 4 alone has it.
 constexpr std::string_view kSlidingAttention = "sliding_attention";
 constexpr std::string_view kFullAttention = "full_attention";
+/// The rates of decays are drawn between 0.01 and 16; this is the mean of their logarithms, log(16) - 1.
+constexpr double kMeanLogOfRates = 1.7726;
+constexpr std::string_view kFallbackNote =
+    "Linear attention is planned as transformers runs it in PyTorch's own calls, without flash-linear-attention and "
+    "causal-conv1d. With these packages, which transformers calls if they are installed, a step is faster and needs "
+    "less memory.";
 constexpr std::string_view kSpreadNote =
     "Tokens are taken to be spread evenly over the experts; a skewed router needs more memory than predicted.";
 
@@ -210,29 +218,43 @@ void read_activation(HfConfigReader& config, std::string_view key, std::string_v
   model.activation = name == "silu" || name == "swish" ? "" : name == "gelu_pytorch_tanh" ? "gelu_tanh" : name;
 }
 
+std::optional<std::vector<bool>> read_layers_of_type(HfConfigReader& config, std::string_view kind,
+                                                     std::int64_t layers) {
+  const JsonValue* types = config.find("layer_types");
+  if (types == nullptr || types->type == JsonType::Null) return std::nullopt;
+  std::vector<bool> found;
+  if (!expect_type(*types, JsonType::Array, "a list of one type per layer, or null", config.errors())) return found;
+  for (const JsonValue& type : types->elements) {
+    const bool is_known = type.type == JsonType::String && (type.text == kind || type.text == kFullAttention);
+    if (!is_known) {
+      config.errors().add(type, fmt::format("The attention of a layer is {}.", describe(type)),
+                          fmt::format("The blocks of a {} have \"{}\" and \"{}\"; for another, {}", config.whose(),
+                                      kFullAttention, kind, kCaptureInstead));
+    }
+    found.push_back(type.text == kind);
+  }
+  if (std::ssize(found) == layers) return found;
+  config.errors().add(*types,
+                      fmt::format("\"layer_types\" has {} entries, and there are {} layers.", found.size(), layers),
+                      "It has one for each layer.");
+  return std::vector<bool>{};
+}
+
+void note_older_release(Target& target, std::string_view detail) {
+  const std::string& version = target.transformers_version;
+  if (version.empty() || is_version5(target)) return;
+  target.notes.push_back(
+      fmt::format("{} was written by transformers {}; the model is planned as transformers 5 builds it{}.", kHfNote,
+                  version, detail));
+}
+
 void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window, Decoder& model,
                       bool (*otherwise)(std::int64_t layer, std::int64_t first), std::int64_t first) {
   std::vector<bool> slides;
-  const JsonValue* types = config.find("layer_types");
-  if (types == nullptr || types->type == JsonType::Null) {
+  if (auto given = read_layers_of_type(config, kSlidingAttention, model.layers)) {
+    slides = *std::move(given);
+  } else {
     for (std::int64_t i = 0; i < model.layers; ++i) slides.push_back(window && otherwise(i, first));
-  } else if (expect_type(*types, JsonType::Array, "a list of one type per layer, or null", config.errors())) {
-    for (const JsonValue& type : types->elements) {
-      const bool is_known =
-          type.type == JsonType::String && (type.text == kSlidingAttention || type.text == kFullAttention);
-      if (!is_known) {
-        config.errors().add(type, fmt::format("The attention of a layer is {}.", describe(type)),
-                            fmt::format("The blocks of a {} have \"{}\" and \"{}\"; for another, {}", config.whose(),
-                                        kFullAttention, kSlidingAttention, kCaptureInstead));
-      }
-      slides.push_back(type.text == kSlidingAttention);
-    }
-    if (slides.size() != static_cast<std::size_t>(model.layers)) {
-      config.errors().add(
-          *types, fmt::format("\"layer_types\" has {} entries, and there are {} layers.", slides.size(), model.layers),
-          "It has one for each layer.");
-      return;
-    }
   }
   const bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
   if (any && !window) {
@@ -309,19 +331,31 @@ void write_by_layer(JsonWriter& json, const Decoder& model, std::int64_t first, 
   }
   const bool differ_windows = write_alike<std::int64_t>(json, "sliding_window", windows, 0);
   const bool differ_rope = write_alike<bool>(json, "rope", rope, true);
+  const std::vector<bool> linear = model.linear ? cut(model.linear->is_here) : std::vector<bool>{};
   const bool differ_local = write_alike<bool>(json, "local_rope", local, false);
-  if (!differ_windows && !differ_rope && !differ_local) return;
+  const bool differ_linear = write_alike<bool>(json, "linear_attention", linear, false);
+  if (!differ_windows && !differ_rope && !differ_local && !differ_linear) return;
   json.key("per_layer");
   json.begin_object(JsonLayout::OneLine);
   if (differ_windows) json.member("sliding_window", windows);
   if (differ_rope) json.member("rope", rope);
   if (differ_local) json.member("local_rope", local);
+  if (differ_linear) json.member("linear_attention", linear);
   json.end_object();
 }
 
 void write_norms(JsonWriter& json, const Decoder& model) {
-  if (model.is_gemma) json.member("unit_offset", true);
+  if (model.is_gemma || model.unit_offset) json.member("unit_offset", true);
   if (model.wide_norms) json.member("wide_weight", true);
+}
+
+void write_linear_heads(JsonWriter& json, const LinearHeads& linear) {
+  json.member("linear_num_key_heads", linear.key_heads);
+  json.member("linear_num_value_heads", linear.heads);
+  json.member("linear_key_head_dim", linear.key_dim);
+  json.member("linear_value_head_dim", linear.value_dim);
+  json.member("linear_conv_kernel_dim", linear.kernel);
+  if (linear.is_fused) json.member("fused_linear_projections", true);
 }
 
 void write_attention(JsonWriter& json, const Decoder& model, std::int64_t first, std::int64_t last) {
@@ -344,6 +378,9 @@ void write_attention(JsonWriter& json, const Decoder& model, std::int64_t first,
   if (model.turns_in_fp32) json.member("wide_rotary", true);
   if (model.qk_norm_last) json.member("qk_norm_last", true);
   if (model.scaled_queries) json.member("scaled_queries", true);
+  if (model.qk_l2_norm) json.member("qk_l2_norm", true);
+  if (model.temperature_tuning) json.member("temperature_tuning", true);
+  if (model.is_llama4) json.member("complex_rotary", true);
   if (!model.norm.empty()) json.member("norm", model.norm);
   if (model.is_dense_named) json.member("output_projection", "dense");
   if (model.is_gpt_oss) {
@@ -358,6 +395,8 @@ void write_attention(JsonWriter& json, const Decoder& model, std::int64_t first,
     json.member("v_head_dim", model.latent->value);
     if (model.complex_rotary) json.member("complex_rotary", true);
   }
+  if (model.has_gated_output) json.member("gated_output", true);
+  if (model.linear) write_linear_heads(json, *model.linear);
   write_by_layer(json, model, first, last);
 }
 
@@ -398,6 +437,14 @@ void write_expert_layer(JsonWriter& json, const Decoder& model, std::int64_t fir
   json.member("routed_scaling_factor", model.routed_scale);
 }
 
+void write_llama4_layer(JsonWriter& json, const Decoder& model, std::int64_t first, std::int64_t last, bool is_dense) {
+  write_attention(json, model, first, last);
+  json.member("intermediate_size", is_dense ? model.dense_size : model.expert_size);
+  if (is_dense) return;
+  json.member("num_experts", model.num_experts);
+  json.member("num_experts_per_tok", model.experts_per_token);
+}
+
 /// Writes equal layers as one row.
 void write_layers(HfSpecText& spec, const Decoder& model) {
   const auto is_dense = [&](std::int64_t layer) {
@@ -407,7 +454,11 @@ void write_layers(HfSpecText& spec, const Decoder& model) {
     last = first;
     while (last + 1 < model.layers && is_dense(last + 1) == is_dense(first)) ++last;
     const std::string row = repeated_name(model.around.at + ".layers", first, last);
-    if (is_dense(first)) {
+    if (model.is_llama4) {
+      const bool has_mlp = is_dense(first);
+      spec.module(row, "llama4_layer",
+                  [&](JsonWriter& json) { write_llama4_layer(json, model, first, last, has_mlp); });
+    } else if (is_dense(first)) {
       spec.module(row, "decoder_layer", [&](JsonWriter& json) { write_dense_layer(json, model, first, last); });
     } else {
       spec.module(row, "moe_layer", [&](JsonWriter& json) { write_expert_layer(json, model, first, last); });
@@ -418,6 +469,7 @@ void write_layers(HfSpecText& spec, const Decoder& model) {
 void write_last_norm(HfSpecText& spec, const Decoder& model, std::string_view name) {
   const auto options = [&](JsonWriter& json) {
     write_norms(json, model);
+    if (model.is_llama4) json.member("brief", true);
     if (model.norm == "layer_unit") json.member("unit_offset", true);
     if (model.norm == "layer_wide") {
       json.member("bias", false);
@@ -437,6 +489,14 @@ std::vector<std::pair<std::string, std::string>> classes_of(const Decoder& model
   classes.insert(classes.end(), around.classes.begin(), around.classes.end());
   classes.emplace_back(around.at, decoder_class);
   return classes;
+}
+
+std::vector<HfSpecText::Initial> initial_exceptions(const Decoder& model) {
+  if (model.is_gpt_oss) {
+    return {{"*.experts.*_bias", "constant", 0}, {"*.router.bias", "normal", model.initial_std}};
+  }
+  if (model.linear) return {{"*.dt_bias", "constant", 1}, {"*.A_log", "constant", kMeanLogOfRates}};
+  return {};
 }
 
 /// In their order.
@@ -464,8 +524,8 @@ bool is_version5(const Target& target) {
 
 std::string spec_of_decoder(Decoder model, Target& target) {
   // The mixtures that only transformers 5 builds as planned, and what it wrote itself.
-  model.is_version5 = model.is_gpt_oss || model.latent || !model.router.empty() || model.has_gated_share ||
-                      model.scaled_queries || is_version5(target);
+  model.is_version5 = model.is_gpt_oss || model.latent || model.linear || !model.router.empty() ||
+                      model.has_gated_share || model.scaled_queries || model.is_llama4 || is_version5(target);
   if (model.is_version5 && model.local_name == kLocalTable) model.local_name = model.rotary_name;
   HfSpecText spec(target.name, target.source, target.dtype, {{"batch", 1}, {"seq", usual_seq(model.positions)}});
   spec.inputs({{"input_ids", {"batch", "seq"}}, {"labels", {"batch", "seq"}}});
@@ -496,6 +556,7 @@ std::string spec_of_decoder(Decoder model, Target& target) {
       if (is_local) json.member("local", true);
       if (is_one_module) json.member("layer_type", is_local ? kSlidingAttention : kFullAttention);
       if (model.is_gpt_oss) json.member("numeric_masks", true);
+      if (model.is_llama4) json.member("chunked_mask", true);
       const auto window = std::find_if(model.windows.begin(), model.windows.end(), [](auto each) { return each > 0; });
       const bool is_last = is_local || !model.local_rotary;
       if (is_last && window != model.windows.end() && !model.attention_softcap) json.member("sliding_window", *window);
@@ -506,7 +567,7 @@ std::string spec_of_decoder(Decoder model, Target& target) {
   write_layers(spec, model);
   const std::string last_norm = fmt::format("{}.{}", around.at, model.is_dense_named ? "final_layernorm" : "norm");
   write_last_norm(spec, model, last_norm);
-  spec.module("lm_head", "lm_head", [&](JsonWriter& json) {
+  spec.module(around.head, "lm_head", [&](JsonWriter& json) {
     json.member("vocab_size", model.vocab_size);
     if (model.head_bias) json.member("bias", true);
     if (model.scales || model.scales_logits) json.member("scale", model.logit_scale);
@@ -518,13 +579,10 @@ std::string spec_of_decoder(Decoder model, Target& target) {
   spec.end_modules();
   spec.registration(registered_modules(model));
   const std::string embedding = around.at + ".embed_tokens.weight";
-  if (model.tied) spec.tied({{"lm_head.weight", embedding}});
-  std::vector<HfSpecText::Initial> exceptions;
-  if (model.is_gpt_oss) {
-    exceptions = {{"*.experts.*_bias", "constant", 0}, {"*.router.bias", "normal", model.initial_std}};
-  }
-  spec.initial_values(kInitialSource, model.initial_std, exceptions);
+  if (model.tied) spec.tied({{around.head + ".weight", embedding}});
+  spec.initial_values(kInitialSource, model.initial_std, initial_exceptions(model));
   spec.recipes(kWeightDecay, true);
+  if (model.linear) target.notes.insert(target.notes.begin(), std::string(kFallbackNote));
   // No tensor of a grouped product depends on the spread.
   if (model.num_experts > 0 && !model.stacked) target.notes.insert(target.notes.begin(), std::string(kSpreadNote));
   return std::move(spec).finish(target.notes);

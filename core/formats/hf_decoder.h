@@ -62,6 +62,7 @@ struct Rotary {
 /// What a model with a tower for images has around its decoder.
 struct Around {
   std::string at = "model";                                       ///< The module of the decoder.
+  std::string head = "lm_head";                                   ///< The module of its head.
   std::string decoder_class = {};                                 ///< Defaults to the family's.
   std::vector<std::pair<std::string, std::string>> classes = {};  ///< Modules outside the decoder, and their classes.
   std::vector<std::string> registered = {};                       ///< Modules registered before the decoder.
@@ -73,6 +74,13 @@ struct Around {
 struct LatentHeads {
   std::int64_t q_rank = 0, kv_rank = 1;           ///< Widths of the latents; 0 means no latent of queries.
   std::int64_t plain = 1, turned = 2, value = 1;  ///< Numbers of a head: without positions, with, of its value.
+};
+
+/// Linear attention in the place of attention, in some layers (Qwen3-Next, Qwen3.5).
+struct LinearHeads {
+  std::int64_t key_heads = 1, heads = 1, key_dim = 1, value_dim = 1, kernel = 1;
+  bool is_fused = false;           ///< Two projections and not four.
+  std::vector<bool> is_here = {};  ///< For each layer.
 };
 
 struct Decoder {
@@ -124,11 +132,18 @@ struct Decoder {
   bool is_gpt_oss = false;  ///< Sinks, masks of numbers, tables and experts of its own.
   double swiglu_alpha = 1, swiglu_limit = 1;
   std::optional<LatentHeads> latent = {};
+  std::optional<LinearHeads> linear = {};
+  bool unit_offset = false;       ///< Norms by 1 + weight, without what else Gemma has.
+  bool has_gated_output = false;  ///< Attention has a gate (Qwen3-Next).
   bool complex_rotary = false;    ///< DeepSeek-V2.
   bool tables_by_sample = false;  ///< Rotary tables have rows for each sample (Qwen2.5-VL).
   Around around = {};
   bool is_version5 = false;      ///< Tables as transformers 5 makes them. `spec_of_decoder` sets it.
   std::vector<bool> dense = {};  ///< For each layer: one MLP instead of experts.
+  // Llama 4.
+  bool is_llama4 = false;       ///< Layers of its own. `windows` are chunks.
+  std::int64_t dense_size = 1;  ///< The width inside the MLP of a layer without experts.
+  bool qk_l2_norm = false, temperature_tuning = false;
 };
 
 /// The common keys of all families.
@@ -160,6 +175,23 @@ bool is_version5(const Target& target);
 Decoder read_gemma3(HfConfigReader& config);
 /// The same of Ministral 3.
 Decoder read_ministral3(HfConfigReader& config);
+
+/// The decoders of Qwen3.5.
+Decoder read_qwen3_5(HfConfigReader& config);
+Decoder read_qwen3_5_moe(HfConfigReader& config);
+/// Llama 4's keys of its decoder.
+Decoder read_llama4(HfConfigReader& config);
+
+/// "layer_types": for each layer whether it has `kind`, beside full attention. `nullopt` if the key is absent; empty
+/// after an error.
+std::optional<std::vector<bool>> read_layers_of_type(HfConfigReader& config, std::string_view kind,
+                                                     std::int64_t layers);
+
+/// Notes a file that transformers 4 wrote, of a class that is planned as of 5. `detail` ends the sentence.
+void note_older_release(Target& target, std::string_view detail = {});
+
+/// For each layer whether it has rotary positions, 1 or 0, or all but every few (SmolLM3, Llama 4).
+void read_rope_layers(HfConfigReader& config, Decoder& model);
 
 /// Qwen3's mixtures: which layers have no experts.
 void read_sparse_layers(HfConfigReader& config, Decoder& model);

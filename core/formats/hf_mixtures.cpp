@@ -1,7 +1,7 @@
 // Mixtures of experts of 2024 and 2025 as facts of the shape of Llama: gpt-oss, DeepSeek-V2 and V3 (Moonlight,
-// Kimi-K2), GLM-4.7-Flash, MiniMax-M2, Qwen2-MoE.
+// Kimi-K2), GLM-4.7-Flash, MiniMax-M2, Qwen2-MoE, Llama 4.
 //
-// Sources: transformers 5.24.0, models/{gpt_oss,deepseek_v2,deepseek_v3,glm4_moe_lite,minimax_m2,qwen2_moe}
+// Sources: transformers 5.24.0, models/{gpt_oss,deepseek_v2,deepseek_v3,glm4_moe_lite,minimax_m2,qwen2_moe,llama4}
 // /configuration_*.py for defaults, modeling_*.py for the keys that are read.
 //
 // Not modeled: layers that predict several tokens, which no class builds for training; the auxiliary loss of routers.
@@ -70,13 +70,21 @@ constexpr Defaults kQwen2Moe = {.family = "Qwen2Moe",
                                 .heads = 16,
                                 .kv_heads = 16};
 
+constexpr Defaults kLlama4 = {.family = "Llama4Text",
+                              .vocab_size = 202048,
+                              .hidden_size = 5120,
+                              .intermediate_size = 8192,
+                              .layers = 48,
+                              .heads = 40,
+                              .kv_heads = 8,
+                              .head_dim = 128,
+                              .positions = 131072,
+                              .norm_eps = 1e-5,
+                              .rope_theta = 500000};
+
 /// The only class that is planned has its experts stacked.
 void note_version(Target& target) {
-  const std::string& version = target.transformers_version;
-  if (version.empty() || is_version5(target)) return;
-  target.notes.push_back(fmt::format(
-      "{} was written by transformers {}; the model is planned as transformers 5 builds it, with stacked experts.",
-      kHfNote, version));
+  note_older_release(target, ", with stacked experts");
 }
 
 std::string gpt_oss(HfConfigReader& config, Target& target) {
@@ -267,6 +275,72 @@ std::string qwen2_moe(HfConfigReader& config, Target& target) {
   return spec_of_decoder(model, target);
 }
 
+/// Published files have a number for this flag.
+bool read_switch(HfConfigReader& config, std::string_view key, bool otherwise) {
+  const JsonValue* value = config.find(key);
+  if (value == nullptr || value->type != JsonType::Number) return config.flag(key, otherwise);
+  double number = 0;
+  read_json(*value, number, config.errors());
+  return number != 0;
+}
+
+/// The layers with experts: "moe_layers", or every "interleave_moe_layer_step"-th.
+void read_moe_layers(HfConfigReader& config, Decoder& model) {
+  const std::int64_t step = config.size("interleave_moe_layer_step", 1);
+  for (std::int64_t i = 0; i < model.layers; ++i) model.dense.push_back((i + 1) % step != 0);
+  const JsonValue* given = config.find("moe_layers");
+  if (given == nullptr || given->type == JsonType::Null) return;
+  std::vector<std::int64_t> sparse;
+  read_json(*given, sparse, config.errors(), IntegerRange{0, kMostConfigLayers});
+  model.dense.assign(static_cast<std::size_t>(model.layers), true);
+  for (const std::int64_t layer : sparse) {
+    if (layer < model.layers) model.dense[layer] = false;
+  }
+}
+
+/// "layer_types", with chunks in place of windows: layers with rotary positions have them if the key is absent.
+void read_chunks(HfConfigReader& config, Decoder& model) {
+  constexpr std::string_view kChunked = "chunked_attention";
+  const auto chunk = config.size_or_null("attention_chunk_size", 8192);
+  const auto given = read_layers_of_type(config, kChunked, model.layers);
+  if (given && given->empty()) return;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const bool is_chunked = given ? (*given)[i] : model.rope.empty() || model.rope[i];
+    model.windows.push_back(is_chunked ? chunk.value_or(0) : 0);
+  }
+}
+
+}  // namespace
+
+Decoder read_llama4(HfConfigReader& config) {
+  config.alias("num_local_experts", "num_experts");
+  Decoder model = read_decoder(config, kLlama4);
+  read_experts(config, "num_local_experts", 16, 1, model);
+  if (model.num_experts == 0) config.fail("num_local_experts", "A mixture of no experts.", "It has 1 at least.");
+  config.only("router_jitter_noise", 0.0);
+  model.is_llama4 = model.stacked = model.complex_rotary = true;
+  model.expert_size = model.intermediate_size;
+  model.dense_size = config.size("intermediate_size_mlp", 16384);
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
+  model.qk_l2_norm = config.flag("use_qk_norm", true);
+  // The factors are 1 within the first "floor_scale" positions; their bytes are the same beyond them.
+  model.temperature_tuning = read_switch(config, "attn_temperature_tuning", true);
+  read_moe_layers(config, model);
+  read_rope_layers(config, model);
+  read_chunks(config, model);
+  config.pass_over(
+      {"floor_scale", "attn_scale", "cache_implementation", "for_llm_compressor", "_attn_implementation_autoset"});
+  return model;
+}
+
+namespace {
+
+std::string llama4_text(HfConfigReader& config, Target& target) {
+  Decoder model = read_llama4(config);
+  note_version(target);
+  return spec_of_decoder(model, target);
+}
+
 }  // namespace
 
 std::span<const Kind> mixture_kinds() {
@@ -276,6 +350,7 @@ std::span<const Kind> mixture_kinds() {
       {"glm4_moe_lite", {"Glm4MoeLiteForCausalLM"}, glm4_moe_lite, false, true},
       {"gpt_oss", {"GptOssForCausalLM"}, gpt_oss, false, true, "mxfp4"},
       {"kimi_k2", {"DeepseekV3ForCausalLM"}, deepseek_v3, false, true, "fp8"},
+      {"llama4_text", {"Llama4ForCausalLM"}, llama4_text, false, true},
       {"minimax_m2", {"MiniMaxM2ForCausalLM"}, minimax_m2, false, true, "fp8"},
       {"qwen2_moe", {"Qwen2MoeForCausalLM"}, qwen2_moe, false, true},
   };

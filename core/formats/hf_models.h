@@ -43,6 +43,8 @@ std::span<const Kind> decoder_kinds();
 std::span<const Kind> newer_decoder_kinds();
 std::span<const Kind> layer_norm_decoder_kinds();
 std::span<const Kind> mixture_kinds();
+std::span<const Kind> hybrid_kinds();
+std::span<const Kind> mamba_kinds();
 std::span<const Kind> other_kinds();
 std::span<const Kind> vision_kinds();
 std::span<const Kind> encoder_kinds();

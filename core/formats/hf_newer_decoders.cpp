@@ -148,11 +148,13 @@ void read_attention_bias(HfConfigReader& config, Decoder& model) {
   model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
 }
 
-/// SmolLM3: which layers have rotary positions, 1 or 0 for each.
+}  // namespace
+
 void read_rope_layers(HfConfigReader& config, Decoder& model) {
   const std::int64_t interval = config.size("no_rope_layer_interval", 4);
   const JsonValue* given = config.find("no_rope_layers");
-  if (given == nullptr || given->type == JsonType::Null) {
+  const bool is_empty = given != nullptr && given->type == JsonType::Array && given->elements.empty();
+  if (given == nullptr || given->type == JsonType::Null || is_empty) {
     for (std::int64_t i = 0; i < model.layers; ++i) model.rope.push_back((i + 1) % interval != 0);
     return;
   }
@@ -166,6 +168,8 @@ void read_rope_layers(HfConfigReader& config, Decoder& model) {
   }
   for (std::int64_t i = 0; i < model.layers; ++i) model.rope.push_back(layers[i] != 0);
 }
+
+namespace {
 
 std::string smollm3(HfConfigReader& config, Target& target) {
   Decoder model = read_decoder(config, kSmolLm3);

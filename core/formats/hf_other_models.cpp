@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/formats/hf_bert.h"
 #include "core/formats/hf_models.h"
 #include "core/formats/hf_spec_text.h"
 
@@ -22,56 +23,8 @@ constexpr double kSmallWeightDecay = 0.01;
 
 // ---- BERT.
 
-struct Bert {
-  std::int64_t vocab_size = 1, hidden_size = 1, intermediate_size = 1, layers = 1, heads = 1, positions = 1, types = 1;
-  std::optional<std::int64_t> padding;
-  double dropout = 0, attention_dropout = 0, eps = 0, initial_std = kUsualInitialStd;
-  bool tied = true;
-};
-
-Bert read_bert(HfConfigReader& config) {
-  Bert model;
-  model.vocab_size = config.size("vocab_size", 30522);
-  model.hidden_size = config.size("hidden_size", 768);
-  model.intermediate_size = config.size("intermediate_size", 3072);
-  model.layers = config.size("num_hidden_layers", 12, kMostConfigLayers);
-  model.heads = config.size("num_attention_heads", 12);
-  check_heads(config, "hidden_size", model.hidden_size, "num_attention_heads", model.heads);
-  model.positions = config.size("max_position_embeddings", 512);
-  model.types = config.size("type_vocab_size", 2);
-  model.padding = config.padding_index("pad_token_id", 0, model.vocab_size);
-  model.dropout = config.probability("hidden_dropout_prob", 0.1);
-  model.attention_dropout = config.probability("attention_probs_dropout_prob", 0.1);
-  model.eps = config.positive("layer_norm_eps", 1e-12);
-  model.initial_std = config.positive("initializer_range", kUsualInitialStd);
-  model.tied = config.flag("tie_word_embeddings", true);
-  config.text("hidden_act", "gelu", {"gelu"});
-  config.text("position_embedding_type", "absolute", {"absolute"});
-  config.only("is_decoder", false);
-  config.only("add_cross_attention", false);
-  // Keys of other heads, and of the program that made the first checkpoints.
-  config.pass_over({"classifier_dropout", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
-                    "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
-  return model;
-}
-
-void write_bert_modules(HfSpecText& spec, const Bert& model, bool has_sentences) {
-  spec.module("bert.embeddings", "bert_embeddings", [&](JsonWriter& json) {
-    json.member("vocab_size", model.vocab_size);
-    json.member("hidden_size", model.hidden_size);
-    json.member("max_positions", model.positions);
-    json.member("type_vocab_size", model.types);
-    if (model.padding) json.member("padding_idx", *model.padding);
-    json.member("dropout", model.dropout);
-    json.member("norm_eps", model.eps);
-  });
-  spec.module(repeated_name("bert.encoder.layer", 0, model.layers - 1), "bert_layer", [&](JsonWriter& json) {
-    json.member("num_attention_heads", model.heads);
-    json.member("intermediate_size", model.intermediate_size);
-    json.member("dropout", model.dropout);
-    json.member("attention_dropout", model.attention_dropout);
-    json.member("norm_eps", model.eps);
-  });
+void write_bert_modules(HfSpecText& spec, const BertSizes& model, bool has_sentences) {
+  write_bert_encoder(spec, "bert", "bert_embeddings", model);
   const auto head = [&](JsonWriter& json) {
     json.member("vocab_size", model.vocab_size);
     json.member("norm_eps", model.eps);
@@ -87,7 +40,11 @@ void write_bert_modules(HfSpecText& spec, const Bert& model, bool has_sentences)
 }
 
 std::string bert(HfConfigReader& config, Target& target) {
-  const Bert model = read_bert(config);
+  const BertSizes model = read_bert_sizes(config, 30522, 0);
+  const bool is_tied = config.flag("tie_word_embeddings", true);
+  // Keys of other heads, and of the program that made the first checkpoints.
+  config.pass_over({"classifier_dropout", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
+                    "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
   const bool has_sentences = target.architecture == "BertForPreTraining";
   HfSpecText spec(target.name, target.source, target.dtype,
                   {{"batch", 8}, {"seq", std::min<std::int64_t>(model.positions, 512)}});
@@ -102,7 +59,7 @@ std::string bert(HfConfigReader& config, Target& target) {
   write_bert_modules(spec, model, has_sentences);
   spec.end_modules();
   constexpr std::string_view kBias = "cls.predictions.decoder.bias";
-  if (model.tied) {
+  if (is_tied) {
     spec.tied({{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
                {kBias, "cls.predictions.bias"}});
   } else {
@@ -358,14 +315,6 @@ struct Vit {
   double dropout = 0, attention_dropout = 0, eps = 0, initial_std = kUsualInitialStd;
 };
 
-/// The number of classes, by their names.
-std::int64_t read_classes(HfConfigReader& config) {
-  const std::int64_t stated = config.size("num_labels", 2);
-  const JsonValue* names = config.find("id2label");
-  const bool has_names = names != nullptr && names->type == JsonType::Object;
-  return has_names ? static_cast<std::int64_t>(names->members.size()) : stated;
-}
-
 Vit read_vit(HfConfigReader& config) {
   Vit model;
   model.hidden_size = config.size("hidden_size", 768);
@@ -386,15 +335,8 @@ Vit read_vit(HfConfigReader& config) {
   model.eps = config.positive("layer_norm_eps", 1e-12);
   model.initial_std = config.positive("initializer_range", kUsualInitialStd);
   model.classes = read_classes(config);
-  if (model.classes < 2) {
-    config.fail("id2label", "There is one class, of which transformers makes a regression.",
-                "Take two at least, or " + std::string(kCaptureInstead));
-  }
   config.text("hidden_act", "gelu", {"gelu"});
   config.only("qkv_bias", true);
-  if (const JsonValue* problem = config.find("problem_type"); problem != nullptr && problem->type != JsonType::Null) {
-    config.text("problem_type", "single_label_classification", {"single_label_classification"});
-  }
   config.pass_over(
       {"encoder_stride", "pooler_output_size", "pooler_act", "label2id", "pad_token_id", "tie_word_embeddings"});
   return model;

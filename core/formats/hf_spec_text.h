@@ -42,7 +42,7 @@ class HfSpecText {
   /// Initial values of parameters: normal with `std`, and exceptions.
   struct Initial {
     std::string pattern;
-    std::string_view distribution;  ///< "normal" (`number` is its std), "constant" (its value), "sinusoid".
+    std::string_view distribution;  ///< "normal", "uniform" (`number` is its std), "constant" (its value), "sinusoid".
     double number = 0;
   };
   void initial_values(std::string_view source, double std, const std::vector<Initial>& exceptions = {});

@@ -17,7 +17,10 @@ Around qwen2_5_vl_tower(HfConfigReader& config, HfConfigReader& vision, const De
 Around qwen2_vl_tower(HfConfigReader& config, HfConfigReader& vision, const Decoder& text);
 /// `family` is the first word of the classes: "Qwen3VL", "Qwen3VLMoe".
 Around qwen3_vl_tower(HfConfigReader& config, HfConfigReader& vision, const Decoder& text, const std::string& family);
+/// The same without the layers whose tokens the decoder takes.
+Around qwen3_5_tower(HfConfigReader& config, HfConfigReader& vision, const Decoder& text, const std::string& family);
 Around gemma3_tower(HfConfigReader& config, HfConfigReader& vision, const Decoder& text);
+Around llama4_tower(HfConfigReader& config, HfConfigReader& vision, const Decoder& text);
 Around mistral3_tower(HfConfigReader& config, HfConfigReader& vision, const Decoder& text);
 
 }  // namespace fsdp::hf_models

@@ -1,12 +1,12 @@
-// Models with a tower for images, trained on batches of text: Qwen2-VL, Qwen2.5-VL, Qwen3-VL and its mixtures, Gemma 3
-// and Mistral Small 3. The decoder has the keys of "text_config"; in the first files of Qwen2.5-VL they are those of
-// the file itself.
+// Models with a tower for images, trained on batches of text: Qwen2-VL, Qwen2.5-VL, Qwen3-VL and its mixtures, Gemma 3,
+// Mistral Small 3 and Llama 4. The decoder has the keys of "text_config"; in the first files of Qwen2.5-VL they are
+// those of the file itself.
 //
 // The tower's parameters are sharded, and its forward does not run: a unit of them is never gathered, and they have
 // neither gradients nor states of an optimizer.
 //
-// Sources: transformers 5.24.0, models/{qwen2_vl,qwen2_5_vl,qwen3_vl,qwen3_vl_moe,gemma3,mistral3}/configuration_*.py
-// and modeling_*.py.
+// Sources: transformers 5.24.0,
+// models/{qwen2_vl,qwen2_5_vl,qwen3_vl,qwen3_vl_moe,gemma3,mistral3,llama4}/configuration_*.py and modeling_*.py.
 //
 // Not modeled: batches with images; a capture of the script has them.
 
@@ -118,11 +118,7 @@ class Section {
 };
 
 void add_notes(Target& target, const Decoder& text) {
-  const std::string& version = target.transformers_version;
-  if (!version.empty() && !is_version5(target)) {
-    target.notes.push_back(fmt::format(
-        "{} was written by transformers {}; the model is planned as transformers 5 builds it.", kHfNote, version));
-  }
+  note_older_release(target);
   target.transformers_version = "5";
   target.notes.push_back(fmt::format(
       "Batches are of text: the modules beside \"{}\" are sharded, and their forward does not run. For batches with "
@@ -235,6 +231,28 @@ std::string qwen3_vl_moe(HfConfigReader& config, Target& target) {
   return newer_qwen(config, target, kQwen3VlMoe, "Qwen3VLMoe", true);
 }
 
+/// Qwen3.5: a decoder with linear attention.
+std::string hybrid_qwen(HfConfigReader& config, Target& target, Decoder (*read)(HfConfigReader&),
+                        const std::string& family) {
+  pass_over_tokens(config);
+  Section text(config, "text_config", target);
+  Section vision(config, "vision_config", target);
+  Decoder model = read(text.reader());
+  model.tied = read_tied(config, model.tied);
+  vision.reader().only_empty({"deepstack_visual_indexes"});
+  model.around = qwen3_5_tower(config, vision.reader(), model, family);
+  add_notes(target, model);
+  return spec_of_decoder(model, target);
+}
+
+std::string qwen3_5(HfConfigReader& config, Target& target) {
+  return hybrid_qwen(config, target, read_qwen3_5, "Qwen3_5");
+}
+
+std::string qwen3_5_moe(HfConfigReader& config, Target& target) {
+  return hybrid_qwen(config, target, read_qwen3_5_moe, "Qwen3_5Moe");
+}
+
 std::string gemma3(HfConfigReader& config, Target& target) {
   pass_over_tokens(config);
   Section text(config, "text_config", target);
@@ -270,14 +288,32 @@ std::string mistral3(HfConfigReader& config, Target& target) {
   return spec_of_decoder(model, target);
 }
 
+std::string llama4(HfConfigReader& config, Target& target) {
+  pass_over_tokens(config);
+  Section text(config, "text_config", target);
+  Section vision(config, "vision_config", target);
+  Decoder model = read_llama4(text.reader());
+  // The head belongs to the model of "text_config".
+  config.pass_over({"tie_word_embeddings"});
+  model.around = llama4_tower(config, vision.reader(), model);
+  target.notes.push_back(
+      "The forward of transformers 5.24.0's Llama4ForConditionalGeneration ends in an AttributeError (image_outputs); "
+      "train with a release that runs it.");
+  add_notes(target, model);
+  return spec_of_decoder(model, target);
+}
+
 }  // namespace
 
 std::span<const Kind> vision_kinds() {
   static const std::vector<Kind> kKinds = {
       {"gemma3", {"Gemma3ForConditionalGeneration"}, gemma3, false, true},
+      {"llama4", {"Llama4ForConditionalGeneration"}, llama4, false, true},
       {"mistral3", {"Mistral3ForConditionalGeneration"}, mistral3, false, true, "fp8"},
       {"qwen2_5_vl", {"Qwen2_5_VLForConditionalGeneration"}, qwen2_5_vl, false, true},
       {"qwen2_vl", {"Qwen2VLForConditionalGeneration"}, qwen2_vl, false, true},
+      {"qwen3_5", {"Qwen3_5ForConditionalGeneration"}, qwen3_5, false, true},
+      {"qwen3_5_moe", {"Qwen3_5MoeForConditionalGeneration"}, qwen3_5_moe, false, true},
       {"qwen3_vl", {"Qwen3VLForConditionalGeneration"}, qwen3_vl, false, true},
       {"qwen3_vl_moe", {"Qwen3VLMoeForConditionalGeneration"}, qwen3_vl_moe, false, true},
   };

@@ -1,8 +1,9 @@
-// The towers for images of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3 and Mistral 3: which modules and parameters they
-// register, for batches of text, on which they do not run.
+// The towers for images of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Gemma 3, Mistral 3 and Llama 4: which modules and parameters
+// they register, for batches of text, on which they do not run.
 //
-// Sources: transformers 5.24.0, models/{qwen2_vl,qwen2_5_vl,qwen3_vl,siglip,gemma3,pixtral,mistral3}/modeling_*.py for
-// names, shapes and order, configuration_*.py for defaults.
+// Sources: transformers 5.24.0,
+// models/{qwen2_vl,qwen2_5_vl,qwen3_vl,siglip,gemma3,pixtral,mistral3,llama4}/modeling_*.py for names, shapes and
+// order, configuration_*.py for defaults.
 //
 // Not modeled: their forwards. Keys that only a forward reads are passed over.
 
@@ -186,10 +187,7 @@ std::int64_t read_deep_layers(HfConfigReader& vision) {
   return std::ssize(deep);
 }
 
-}  // namespace
-
-Around qwen3_vl_tower(HfConfigReader& /*config*/, HfConfigReader& vision, const Decoder& text,
-                      const std::string& family) {
+Around newer_qwen_tower(HfConfigReader& vision, const Decoder& text, const std::string& family, std::int64_t deep) {
   QwenTower tower = read_qwen_tower(vision, {.depth = 27, .heads = 16, .patch = 16});
   tower.width = vision.size("hidden_size", 1152);
   tower.inner = vision.size("intermediate_size", 4304);
@@ -197,7 +195,6 @@ Around qwen3_vl_tower(HfConfigReader& /*config*/, HfConfigReader& vision, const 
   check_out_size(vision, "out_hidden_size", tower.out, text);
   check_heads(vision, "hidden_size", tower.width, "num_heads", tower.heads);
   const std::int64_t positions = vision.size("num_position_embeddings", 2304);
-  const std::int64_t deep = read_deep_layers(vision);
   Around around = around_qwen(family, family + "VisionModel", family + "TextModel");
   around.write = [tower, positions, family, deep](HfSpecText& spec) {
     const std::int64_t width = tower.width, merged = width * tower.merge * tower.merge;
@@ -214,6 +211,18 @@ Around qwen3_vl_tower(HfConfigReader& /*config*/, HfConfigReader& vision, const 
     }
   };
   return around;
+}
+
+}  // namespace
+
+Around qwen3_vl_tower(HfConfigReader& /*config*/, HfConfigReader& vision, const Decoder& text,
+                      const std::string& family) {
+  return newer_qwen_tower(vision, text, family, read_deep_layers(vision));
+}
+
+Around qwen3_5_tower(HfConfigReader& /*config*/, HfConfigReader& vision, const Decoder& text,
+                     const std::string& family) {
+  return newer_qwen_tower(vision, text, family, 0);
 }
 
 namespace {
@@ -330,6 +339,53 @@ Around mistral3_tower(HfConfigReader& config, HfConfigReader& vision, const Deco
     projector.linear("patch_merger.merging_layer", tower.width * merge * merge, tower.width, false);
     projector.linear("linear_1", tower.width * num_features, out, bias).linear("linear_2", out, out, bias);
     write_idle(spec, "model.multi_modal_projector", "Mistral3MultiModalProjector", projector);
+  };
+  return around;
+}
+
+Around llama4_tower(HfConfigReader& /*config*/, HfConfigReader& vision, const Decoder& text) {
+  const ImageTower tower =
+      read_image_tower(vision, {.width = 768, .inner = 5632, .layers = 34, .heads = 16, .image = 448, .patch = 14});
+  const std::int64_t projector_in = vision.size("projector_input_dim", 4096);
+  const std::int64_t projector_out = vision.size("projector_output_dim", 4096);
+  const std::int64_t out = vision.size("vision_output_dim", 7680);
+  vision.pass_over({"norm_eps", "vision_feature_select_strategy", "vision_feature_layer", "pixel_shuffle_ratio",
+                    "multi_modal_projector_bias", "projector_dropout", "rope_parameters", "rope_theta"});
+  Around around = {.at = "language_model.model",
+                   .head = "language_model.lm_head",
+                   .decoder_class = "Llama4TextModel",
+                   .classes = {{"vision_model", "Llama4VisionModel"}, {"language_model", "Llama4ForCausalLM"}},
+                   .registered = {"vision_model", "multi_modal_projector", "language_model"}};
+  around.write = [=, width = text.hidden_size](HfSpecText& spec) {
+    const std::int64_t patches = tower.image / tower.patch * (tower.image / tower.patch) + 1;
+    Layers model;
+    model.add("class_embedding", "Parameter", {tower.width});
+    model.add("positional_embedding_vlm", "Parameter", {patches, tower.width});
+    model.add("patch_embedding", "Llama4UnfoldConvolution");
+    model.linear("patch_embedding.linear", tower.channels * tower.patch * tower.patch, tower.width, false);
+    // Complex numbers, two of fp32 each.
+    model.add("rotary_embedding", "Llama4VisionRotaryEmbedding");
+    model.add("rotary_embedding.freqs_ci", "Buffer",
+              {patches, 1, std::max<std::int64_t>(2 * (tower.width / tower.heads / 2), 1)});
+    model.layer_norm("layernorm_pre", tower.width).layer_norm("layernorm_post", tower.width);
+    write_idle(spec, "vision_model", "Llama4VisionModel", model);
+    Layers layer;
+    layer.add("self_attn", "Llama4VisionAttention");
+    for (const std::string_view name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+      layer.linear(fmt::format("self_attn.{}", name), tower.width, tower.width);
+    }
+    layer.add("mlp", "Llama4VisionMLP").add("mlp.activation_fn", "GELU");
+    layer.linear("mlp.fc1", tower.width, tower.inner).linear("mlp.fc2", tower.inner, tower.width);
+    layer.layer_norm("input_layernorm", tower.width).layer_norm("post_attention_layernorm", tower.width);
+    write_idle(spec, repeated_name("vision_model.model.layers", 0, tower.layers - 1), "Llama4VisionEncoderLayer",
+               layer);
+    Layers adapter;
+    adapter.add("mlp", "Llama4VisionMLP2").linear("mlp.fc1", tower.inner, projector_in, false);
+    adapter.linear("mlp.fc2", projector_out, projector_out, false).add("mlp.activation_fn", "GELU");
+    write_idle(spec, "vision_model.vision_adapter", "Llama4VisionPixelShuffleMLP", adapter);
+    Layers projector;
+    write_idle(spec, "multi_modal_projector", "Llama4MultiModalProjector",
+               projector.linear("linear_1", out, width, false));
   };
   return around;
 }

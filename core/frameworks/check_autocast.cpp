@@ -8,8 +8,8 @@
 // Sources: aten/src/ATen/autocast_mode.h (the lists) and autocast_mode.cpp (cached_cast), torch/amp/autocast_mode.py,
 // torch 2.11; deepspeed/runtime/engine.py (torch_autocast), DeepSpeed 0.19.8.
 //
-// Not modeled: fp16, whose loss is scaled by a GradScaler; losses other than PyTorch's; experts and selective
-// checkpointing without a policy; FSDP1 or FSDP2 under autocast with gathered parameters in fp32.
+// Not modeled: fp16, whose loss is scaled by a GradScaler; most losses other than PyTorch's and TRL's; experts and
+// selective checkpointing without a policy; FSDP1 or FSDP2 under autocast with gathered parameters in fp32.
 
 #include "core/frameworks/check_autocast.h"
 
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/plan/framework_traits.h"
+#include "core/plan/loss_table.h"
 
 namespace fsdp {
 
@@ -29,10 +30,6 @@ namespace {
 
 constexpr std::string_view kPlace = "mixed_precision/autocast";
 constexpr std::string_view kOthers = "Plan with --precision bf16 or fp32.";
-
-bool is_expert(OpKind kind) {
-  return kind == OpKind::Router || kind == OpKind::Experts || kind == OpKind::GroupedExperts;
-}
 
 bool multiplies(OpKind kind) {
   return kind == OpKind::Linear || kind == OpKind::Conv1d || kind == OpKind::Conv2d;
@@ -67,8 +64,7 @@ bool is_beside_policy(const Plan& plan) {
 }
 
 bool has_other_table(const OpAttributes& attributes) {
-  return attributes.wide || attributes.by_halves || attributes.as_complex || attributes.written_out ||
-         attributes.interleaved;
+  return attributes.wide || attributes.by_halves || attributes.as_complex || attributes.interleaved;
 }
 
 /// LayerNorm of Cohere or Nemotron, or a squared ReLU.
@@ -94,18 +90,17 @@ void check_model(const Plan& plan, const Model& model, Errors& errors) {
   const auto wrong = [&](std::string what, std::string_view hint) {
     errors.push_back({std::string(kPlace), std::move(what), std::string(hint)});
   };
-  const auto has = [&](const auto& is_such) {
-    bool found = false;
-    for_each_op(model, [&](const Call&, const Op& op) { found = found || is_such(op); });
-    return found;
-  };
+  const auto has = [&](const auto& is_such) { return has_op(model, is_such); };
   if (has([](const Op& op) { return op.kind == OpKind::Recorded; })) {
     wrong("A captured model has the precision of its script, autocast included.", "Leave it out.");
     return;
   }
-  if (plan.quantization) wrong("A base in four bits under autocast is not predicted.", kOthers);
+  if (has([](const Op& op) { return is_scan(op.kind); })) {
+    wrong("Linear attention and state spaces under autocast are not predicted: it casts the products of their scans.",
+          "Plan with --precision bf16, or mixed under FSDP2.");
+  }
   const bool is_beside = is_beside_policy(plan);
-  if (!is_beside && has([](const Op& op) { return is_expert(op.kind); })) {
+  if (!is_beside && has([](const Op& op) { return is_of_experts(op.kind); })) {
     wrong("Experts under autocast are not predicted.", kOthers);
   }
   if (has([](const Op& op) { return op.kind == OpKind::RotaryTable && has_other_table(op.attributes); })) {
@@ -123,9 +118,6 @@ void check_model(const Plan& plan, const Model& model, Errors& errors) {
   if (has_other_attention(model)) {
     wrong("Attention with sinks, or with values of another width than the keys, is not predicted under autocast.",
           kOthers);
-  }
-  if (plan.runtime.implementations.padding_mask) {
-    wrong("Masks of padding are not predicted under autocast.", kOthers);
   }
   if (const int twice = is_beside ? -1 : multiplied_twice(plan, model); twice >= 0) {
     wrong(fmt::format("\"{}\" is multiplied twice, and autocast would reuse its copy, which is not predicted.",
@@ -189,8 +181,11 @@ Errors check_autocast(const Plan& plan, const Model& model) {
     wrong(kPlace, "Autocast beside another mixed precision is not predicted.", "Leave the other dtypes out.");
   }
   check_model(plan, model, errors);
-  if (plan.runtime.implementations.loss.kind != LossKind::PyTorch) {
-    wrong("runtime/implementations/loss", "Under autocast only PyTorch's loss is predicted.", "Write \"pytorch\".");
+  const LossRow& loss = loss_row(plan.runtime.implementations.loss);
+  const bool is_plain = loss.kind == LossKind::PyTorch || loss.kind == LossKind::ChunkedNll;
+  if (!is_plain && !(loss.is_of_fsdp && is_beside_policy(plan))) {
+    wrong("runtime/implementations/loss", fmt::format("{} is not predicted under autocast.", loss.title),
+          "Write \"pytorch\".");
   }
   const std::vector<Checkpointing::Entry>& entries = plan.checkpointing.entries;
   const bool is_selective = std::any_of(entries.begin(), entries.end(),

@@ -10,6 +10,8 @@
 //   S_u = sum over parameters of ceil(d / N) * row elements     (per rank)
 //   F_u = N * S_u                                               (what an all-gather gives)
 //
+// Under expert parallelism a unit of experts has the rank's own ones, and N is the number of ranks with the same.
+//
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_init.py (_get_managed_modules, _get_managed_states),
 // _fsdp_param.py (_init_sharded_param), _fsdp_param_group.py (dtypes, _get_param_module_infos).
 //
@@ -23,9 +25,12 @@
 
 #include "core/base/limits.h"
 #include "core/base/nearest.h"
+#include "core/frameworks/expert_parallel.h"
 #include "core/frameworks/frameworks.h"
 #include "core/frameworks/fsdp1/flat_units.h"
 #include "core/frameworks/zero/zero_partition.h"
+#include "core/model/experts.h"
+#include "core/plan/expert_parallel.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/loss_table.h"
 #include "core/plan/parameter_part.h"
@@ -54,14 +59,19 @@ class LayoutMaker {
   Result<Layout> make() {
     check_sizes();
     if (rules_.check != nullptr) append(errors_, rules_.check(plan_, model_));
+    if (auto misfit = expert_misfit(plan_, model_, plan_.mesh, plan_.cpu_offload)) {
+      errors_.push_back(*std::move(misfit));
+    }
     find_modules();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     if (traits_.predicts_passes) check_models_of_passes();
     assign_parameters();
+    if (plan_.mesh.ep > 1) append(errors_, note_experts(layout_, index_));
     check_ties();
     if (loss_row(plan_.runtime.implementations.loss).calls_head) find_unit_of_loss();
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
       const std::string where = fmt::format("units/{}", u);
+      layout_.units[u].shards = layout_.units[u].of_experts ? plan_.mesh.expert_shard() : shard_;
       if (traits_.has_flat_parameters) {
         choose_dtypes(layout_.units[u]);
         append(errors_, flatten(layout_.units[u], layout_, plan_, model_, where));
@@ -318,11 +328,13 @@ class LayoutMaker {
       const Parameter& parameter = model_.parameters[shard.parameter];
       const bool is_whole = !traits_.wraps_units && !traits_.gathers_each_read;
       const CutBy cut = is_whole ? CutBy::None : CutBy::Rows;
-      const ParameterPart part = part_of(parameter.shape, cut, shard_, layout_.rank);
+      const Shape& shape = unit.of_experts ? own_experts(parameter.shape, plan_.mesh.ep) : parameter.shape;
+      const ParameterPart part = part_of(shape, cut, unit.shards, layout_.rank_in(unit, layout_.rank));
       shard.elements = part.elements;
       shard.shard_elements = part.chunk;
       shard.local_elements = part.local;
       shard.receives_gradient = parameter.receives_gradient;
+      shard.in_float8 = parameter.gathered_in_float8 && traits_.wraps_units;
       unit.shard_elements += shard.shard_elements;
       unit.true_elements += shard.elements;
       if (shard.receives_gradient && shard.from_backward) {
@@ -335,8 +347,8 @@ class LayoutMaker {
         layout_.loss.full_elements = shard_ * layout_.loss.shard_elements;
       }
     }
-    unit.full_elements = shard_ * unit.shard_elements;
-    unit.reduced_full_elements = shard_ * unit.reduced_shard_elements;
+    unit.full_elements = unit.shards * unit.shard_elements;
+    unit.reduced_full_elements = unit.shards * unit.reduced_shard_elements;
     choose_dtypes(unit);
   }
 
@@ -357,7 +369,8 @@ class LayoutMaker {
     Bytes gathered;
     for (const ShardedParameter& shard : unit.parameters) {
       const Dtype own = layout_.parameter_dtype[shard.parameter];
-      const Dtype sent = is_floating_point(own) ? precision.param_dtype.value_or(own) : own;
+      const Dtype wide = is_floating_point(own) ? precision.param_dtype.value_or(own) : own;
+      const Dtype sent = shard.in_float8 ? Dtype::UInt8 : wide;
       unit.mixed_gather = unit.mixed_gather || sent != unit.param_dtype;
       gathered += size_of(sent) * shard.shard_elements;
     }
@@ -389,7 +402,7 @@ void see_from(Layout& layout, std::int64_t rank) {
   layout.rank = rank;
   if (layout.is_replicated && !layout.gathers_each_read) return;
   for (ShardedUnit& unit : layout.units) {
-    for (ShardedParameter& p : unit.parameters) p.local_elements = p.local_elements_of(rank);
+    for (ShardedParameter& p : unit.parameters) p.local_elements = p.local_elements_of(layout.rank_in(unit, rank));
   }
 }
 
@@ -409,11 +422,12 @@ std::vector<std::int64_t> different_ranks(const Layout& layout) {
     if (rank < layout.mesh.dp_shard()) ranks.push_back(rank);
   };
   for (const ShardedUnit& unit : layout.units) {
+    const std::int64_t distance = unit.of_experts ? layout.mesh.ep : 1;
     for (const ShardedParameter& p : unit.parameters) {
       if (p.shard_elements == 0) continue;
       const std::int64_t full = p.elements / p.shard_elements;
-      add(full);
-      if (p.elements % p.shard_elements != 0) add(full + 1);
+      add(distance * full);
+      if (p.elements % p.shard_elements != 0) add(distance * (full + 1));
     }
   }
   std::sort(ranks.begin(), ranks.end());

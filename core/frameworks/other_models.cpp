@@ -33,11 +33,6 @@ namespace fsdp {
 
 namespace {
 
-bool is_captured_model(const Model& model) {
-  return std::any_of(model.blocks.begin(), model.blocks.end(),
-                     [](const Block& block) { return block.recorded.has_value(); });
-}
-
 constexpr std::string_view kPlaceOfOthers = "--also";
 
 // What the batch of the trained model lacks. Labels of another head do not count: log-probabilities need none.
@@ -65,9 +60,8 @@ void check_other_framework(const Plan& plan, const Model& model, Errors& errors)
   if (plan.mixed_precision.autocast) {
     refuse("Another model's forward under autocast is not predicted.", "Plan with --precision mixed or bf16.");
   }
-  if (plan.packing || plan.runtime.implementations.padding_mask) {
-    refuse("Another model is not predicted on rows of documents, or of different lengths.",
-           "Leave --packing and --padding-mask out.");
+  if (plan.packing) {
+    refuse("Another model is not predicted on rows of documents.", "Leave --packing out.");
   }
   if (plan.cuda_graphs) {
     refuse("Another model is not predicted beside a step that is a CUDA graph.", "Leave --cuda-graphs out.");
@@ -85,7 +79,7 @@ void check_other_framework(const Plan& plan, const Model& model, Errors& errors)
   if (loss_row(plan.runtime.implementations.loss).calls_head) {
     refuse("Another model is not predicted with a loss that calls the head.", "Plan with another --loss.");
   }
-  if (is_captured_model(model)) {
+  if (is_captured(model)) {
     refuse("The model was captured, and its step is a recording.",
            "Capture a script that has both models: it counts the other one (docs/how-to/capture-your-script.md).");
   }
@@ -117,7 +111,7 @@ void check_built(const Model& trained, const Model& other, Errors& errors) {
   const auto refuse = [&](std::string what, std::string hint) {
     errors.push_back({std::string(kPlaceOfOthers), std::move(what), std::move(hint)});
   };
-  if (is_captured_model(other) || has_passes(other)) {
+  if (is_captured(other) || has_passes(other)) {
     return refuse(
         fmt::format("{} was captured; only models of specs and of Hugging Face are predicted here.", other.name),
         "Name a shipped model, a spec or a folder with a config.json.");

@@ -136,7 +136,7 @@ std::optional<std::string> model_of_hub_name(std::string_view hub_name, const st
   if (slash != std::string_view::npos) hub_name.remove_prefix(slash + 1);
   if (hub_name.find('/') != std::string_view::npos) return std::nullopt;
   const std::string wanted = model_key(hub_name);
-  for (const std::string_view ending : {"", "instruct", "base", "chat", "it", "hf"}) {
+  for (const std::string_view ending : {"", "instruct", "base", "chat", "it", "hf", "instruct2507", "thinking2507"}) {
     for (const std::string_view beginning : {"", "meta"}) {
       if (!wanted.ends_with(ending) || !wanted.starts_with(beginning)) continue;
       if (wanted.size() <= ending.size() + beginning.size()) continue;

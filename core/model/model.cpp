@@ -77,6 +77,12 @@ int optimizer_of(const Model& model, int module) {
   return found == model.optimizers.end() ? -1 : static_cast<int>(found - model.optimizers.begin());
 }
 
+bool is_kv_cache(const Block& block, int value) {
+  return std::any_of(block.ops.begin(), block.ops.end(), [&](const Op& op) {
+    return op.kind == OpKind::KvCache && std::find(op.outputs.begin(), op.outputs.end(), value) != op.outputs.end();
+  });
+}
+
 std::int64_t num_parameters(const Model& model) {
   std::int64_t total = 0;
   for (const Parameter& parameter : model.parameters) {

@@ -14,6 +14,7 @@
 //               model.layers.1:     hidden, cos, sin -> hidden      (block 1)
 //               lm_head and loss:   hidden, labels -> loss
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -69,6 +70,8 @@ struct Parameter {
                                         ///< script's choice; else the weight of a linear layer in a block.
   std::int64_t stands_for = 0;          ///< Numbers of the weight that it packs as four bits each; 0 if it packs none.
 
+  bool gathered_in_float8 = false;  ///< The weight of a float8 layer that FSDP2 gathers in 8 bits.
+
   bool operator==(const Parameter&) const = default;
 };
 
@@ -120,6 +123,9 @@ struct Block {
 
   bool operator==(const Block&) const = default;
 };
+
+/// Whether a value of the block is a cache of keys or values.
+bool is_kv_cache(const Block& block, int value);
 
 /// One run of a block. All modules of one call lie below `module`.
 struct Call {
@@ -253,6 +259,17 @@ struct Model {
   bool operator==(const Model&) const = default;
 };
 
+/// True for the model of a captured script: its blocks are recordings.
+inline bool is_captured(const Model& model) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(),
+                     [](const Block& block) { return block.recorded.has_value(); });
+}
+/// Whether a block has an op that is wanted.
+template <class IsWanted>
+bool has_op(const Model& model, IsWanted is_wanted) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(),
+                     [&](const Block& block) { return std::any_of(block.ops.begin(), block.ops.end(), is_wanted); });
+}
 /// Whether a step has several backwards, or several models with optimizers of their own.
 inline bool has_passes(const Model& model) {
   return !model.passes.empty();

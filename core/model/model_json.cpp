@@ -49,6 +49,27 @@ void write_frequencies(JsonWriter& writer, const RotaryFrequencies& rotary) {
   member("attention_factor", rotary.attention_factor, usual.attention_factor);
 }
 
+void write_lists(JsonWriter& writer, const OpAttributes& attributes) {
+  if (!attributes.documents.empty()) writer.member("documents", attributes.documents);
+  if (!attributes.lengths.empty()) writer.member("lengths", attributes.lengths);
+}
+
+void write_experts(JsonWriter& writer, const OpAttributes& attributes, const OpAttributes& usual) {
+  const auto member = members_of(writer);
+  member("num_experts", attributes.num_experts, usual.num_experts);
+  member("experts_per_token", attributes.experts_per_token, usual.experts_per_token);
+  member("norm_topk_prob", attributes.norm_topk_prob, usual.norm_topk_prob);
+  member("sigmoid", attributes.sigmoid, usual.sigmoid);
+  member("top_first", attributes.top_first, usual.top_first);
+  member("limit", attributes.limit, usual.limit);
+  member("topk_groups", attributes.topk_groups, usual.topk_groups);
+}
+
+void write_float8(JsonWriter& writer, const OpAttributes& attributes) {
+  if (attributes.float8) writer.member("float8", name_of(*attributes.float8));
+  if (attributes.gathered_in_float8) writer.member("gathered_in_float8", true);
+}
+
 /// A model has every attribute of every op; this omits defaults.
 void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   const OpAttributes usual;
@@ -64,7 +85,7 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("score_scale", attributes.score_scale, usual.score_scale);
   member("probability", attributes.probability, usual.probability);
   member("packed", name_of(attributes.packed), name_of(usual.packed));
-  if (!attributes.documents.empty()) writer.member("documents", attributes.documents);
+  write_lists(writer, attributes);
   write_frequencies(writer, attributes.rotary);
   member("eps", attributes.eps, usual.eps);
   member("momentum", attributes.momentum, usual.momentum);
@@ -73,11 +94,15 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("by_halves", attributes.by_halves, usual.by_halves);
   member("as_complex", attributes.as_complex, usual.as_complex);
   member("from_cache", attributes.from_cache, usual.from_cache);
+  member("of_positions", attributes.of_positions, usual.of_positions);
+  member("one_op", attributes.one_op, usual.one_op);
   member("in_float", attributes.in_float, usual.in_float);
   member("wide", attributes.wide, usual.wide);
   member("unit_offset", attributes.unit_offset, usual.unit_offset);
+  member("brief", attributes.brief, usual.brief);
   member("wide_weight", attributes.wide_weight, usual.wide_weight);
   member("as_trained", attributes.as_trained, usual.as_trained);
+  member("unless_autocast", attributes.unless_autocast, usual.unless_autocast);
   member("approximate", attributes.approximate, usual.approximate);
   member("written_out", attributes.written_out, usual.written_out);
   member("transposed_weight", attributes.transposed_weight, usual.transposed_weight);
@@ -89,18 +114,13 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("other_dim", attributes.other_dim, usual.other_dim);
   member("start", attributes.start, usual.start);
   member("length", attributes.length, usual.length);
+  member("gate_first", attributes.gate_first, usual.gate_first);
   member("kernel", attributes.kernel, usual.kernel);
   member("stride", attributes.stride, usual.stride);
   member("padding", attributes.padding, usual.padding);
   member("dilation", attributes.dilation, usual.dilation);
   member("groups", attributes.groups, usual.groups);
-  member("num_experts", attributes.num_experts, usual.num_experts);
-  member("experts_per_token", attributes.experts_per_token, usual.experts_per_token);
-  member("norm_topk_prob", attributes.norm_topk_prob, usual.norm_topk_prob);
-  member("sigmoid", attributes.sigmoid, usual.sigmoid);
-  member("top_first", attributes.top_first, usual.top_first);
-  member("limit", attributes.limit, usual.limit);
-  member("topk_groups", attributes.topk_groups, usual.topk_groups);
+  write_experts(writer, attributes, usual);
   member("scale", attributes.scale, usual.scale);
   member("rounded", attributes.rounded, usual.rounded);
   member("fill", name_of(attributes.fill), name_of(usual.fill));
@@ -112,7 +132,9 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("in_place", attributes.in_place, usual.in_place);
   member("out_features", attributes.out_features, usual.out_features);
   member("nested", attributes.nested, usual.nested);
+  member("cloned", attributes.cloned, usual.cloned);
   member("fp4", attributes.fp4, usual.fp4);
+  write_float8(writer, attributes);
   if (attributes.dtype) writer.member("dtype", name_of(*attributes.dtype));
   writer.end_object();
 }
@@ -325,6 +347,7 @@ class ExpandedModelWriter {
       w_.member("name", tensor.name);
       w_.member("shape", tensor.value->shape);
       write_dtype(w_, tensor.value->dtype);
+      if (tensor.value->requires_grad) w_.member("requires_grad", true);
       w_.end_object();
     }
     w_.end_array();

@@ -6,8 +6,8 @@ namespace fsdp {
 namespace {
 
 constexpr std::array<std::string_view, 4> kScalings = {"none", "llama3", "linear", "yarn"};
-constexpr std::array<std::string_view, 7> kFills = {"value",       "positions",     "causal_mask", "relative_buckets",
-                                                    "window_mask", "document_mask", "rows"};
+constexpr std::array<std::string_view, 8> kFills = {"value",       "positions",  "causal_mask",   "relative_buckets",
+                                                    "window_mask", "chunk_mask", "document_mask", "rows"};
 constexpr std::array<std::string_view, 5> kPacked = {"none", "flash_attn", "varlen", "sdpa", "flex"};
 
 template <class E, std::size_t N>
@@ -29,6 +29,11 @@ std::optional<RotaryScaling> parse_rotary_scaling(std::string_view text) {
 
 std::string_view name_of(PackedAttention packed) {
   return kPacked[static_cast<std::size_t>(packed)];
+}
+
+std::string_view name_of(Float8Recipe recipe) {
+  constexpr std::array<std::string_view, 3> kRecipes = {"tensorwise", "rowwise", "rowwise_with_gw_hp"};
+  return kRecipes[static_cast<std::size_t>(recipe)];
 }
 
 std::string_view name_of(ConstantFill fill) {

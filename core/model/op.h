@@ -26,7 +26,7 @@ enum class OpKind : std::uint8_t {
   Conv2d,      ///< x [batch, in, height, width] -> [batch, out, ...]. weight [out, in / groups, kernel, kernel].
   Parameter,   ///< () -> the parameter itself as a value (a position table, a class token). A view of its storage.
   Linear4bit,  ///< As Linear with a frozen weight that is packed in four bits [packed, 1] (bitsandbytes). Attributes
-               ///< `out_features`, `nested`, `fp4`, and `dtype`: that of the weight before.
+               ///< `out_features`, `nested`, `cloned`, `fp4`, and `dtype`: that of the weight before.
 
   // Normalization. `parameters` are weight, then bias if there is one; empty if not affine. Attribute `eps`.
   RmsNorm,    ///< x [..., width] -> the same shape.
@@ -44,6 +44,21 @@ enum class OpKind : std::uint8_t {
                 ///< [batch or 1, heads or 1, seq, key_seq]) -> [batch, seq, heads * dim]. Attribute `score_scale`. A
                 ///< parameter is a sink [heads]: one more score, of no key, in each row (gpt-oss).
 
+  // Linear attention and state spaces, as transformers writes them out in PyTorch's own calls.
+  CausalConv1d,    ///< x [batch, seq, channels] -> the same: each channel's convolution over the positions up to its
+                   ///< own, then SiLU. weight [channels, 1, kernel], then bias if there is one.
+  DecayRate,       ///< x [batch, seq, heads] -> -exp(a) * softplus(x + b) in fp32. Parameters a and b [heads].
+  GatedDeltaRule,  ///< mixed [batch, seq, 2 * kv_heads * head_dim + heads * value_dim] (queries, keys and values, each
+                   ///< of all heads), decay, beta [batch, seq, heads] -> [batch, seq, heads, value_dim], in chunks of
+                   ///< `length` positions. Each query and key serves heads / kv_heads values.
+  StateSpace,      ///< mixed [batch, seq, heads * head_dim + 2 * groups * state] (values, and what writes and reads the
+                   ///< states, of all heads and groups), step [batch, seq, heads] -> [batch, seq, heads * head_dim] in
+                   ///< fp32, in chunks of `length` positions. Parameters: log of the rates, bias of the step, and
+                   ///< factor of the values that pass by, [heads] each. `value`: the shortest step.
+  GatedRmsNorm,    ///< x [..., width], gate [..., width] -> norm(x) * silu(gate), or norm(x * silu(gate)) with
+                   ///< `gate_first`, with a mean for each of `groups` parts of the width. weight [width]. Attribute
+                   ///< `eps`.
+
   // Elementwise. Shapes broadcast; the output has the shape of the first input.
   Silu,
   Gelu,  ///< Exact, or `approximate` (tanh), which autograd treats alike; `written_out` (Hugging Face's
@@ -57,6 +72,8 @@ enum class OpKind : std::uint8_t {
   Scale,     ///< By a number: x * c. Attribute `rounded`.
   Softcap,   ///< c * tanh(x / c), as in Gemma-2.
   LigerGlu,  ///< gate, up -> silu(gate) * up, or by GELU's tanh form with `approximate`, in one kernel of Liger.
+  LowRank,   ///< y, x -> y + scale * (x a^T) b^T with weights a [r, in] and b [out, r]: NeMo Automodel's adapters, one
+             ///< function for autograd around kernels of Triton. Attribute `scale`.
   Dropout,   ///< Attribute `probability`; a no-op at 0.
   Cast,      ///< Attribute `dtype`.
   Detach,    ///< Cuts the gradient; a view.
@@ -68,7 +85,7 @@ enum class OpKind : std::uint8_t {
   Select,      ///< Attributes `dim`, `start`: one index, the dimension disappears.
   Expand,      ///< The output shape is given.
   Split,       ///< Attribute `dim`: equal parts, one per output (chunk, unbind of a fused projection). Views. With a
-               ///< `length`: the first part of that length, and equal ones.
+               ///< `length`: the first part of that length, and equal ones. With `lengths`: parts of these.
   Contiguous,  ///< A copy in the order of the logical shape.
   Cat,         ///< Attribute `dim`.
   Stack,       ///< Attribute `dim`: the new dimension.
@@ -105,6 +122,11 @@ enum class OpKind : std::uint8_t {
   ///< inner], which alternate, bias [experts, hidden], down [experts, inner, hidden]; (up + 1) * gate *
   ///< sigmoid(`scale` * gate) of numbers up to the limit.
 
+  DenseExperts,  ///< x [tokens, hidden], scores [tokens, experts] -> results [experts * tokens, hidden], the inputs of
+                 ///< the experts, the same shape, and their factors [tokens, experts]: each token goes through every
+                 ///< expert, times the sigmoid of its score, which is 0 for all but the best `experts_per_token`
+                 ///< (Llama 4). Parameters: gate and up [experts, hidden, 2 * inner], down [experts, inner, hidden].
+
   // Ends.
   CrossEntropy,  ///< logits [..., classes], labels [...] -> a scalar. Attribute `shift`: labels are shifted by one
                  ///< first.
@@ -126,6 +148,12 @@ inline constexpr int kNumRuledOpKinds = static_cast<int>(OpKind::Recorded);
 /// snake_case name, as in specs: "rms_norm".
 std::string_view name_of(OpKind kind);
 std::optional<OpKind> parse_op_kind(std::string_view text);
+
+/// The scan of a linear attention or a state space, which runs in fp32.
+bool is_scan(OpKind kind);
+
+/// The router of a mixture, or its experts.
+bool is_of_experts(OpKind kind);
 
 /// Products and fused norms: PyTorch refuses an input with another dtype than the weight's.
 bool takes_one_dtype(OpKind kind);
@@ -163,6 +191,7 @@ enum class ConstantFill : std::uint8_t {
   RelativeBuckets,  ///< [seq, key_seq]: T5's bucket of key - query. `num_buckets`, `max_distance`, `bidirectional`.
   WindowMask,       ///< [..., seq, key_seq]: whether query - `length` < key <= query; if it has numbers, 0 for true and
                     ///< the lowest number for false.
+  ChunkMask,        ///< [..., seq, key_seq] of booleans: whether key <= query, both in one chunk of `length` tokens.
   DocumentMask,     ///< [..., seq, seq] of booleans: whether key <= query, both in one of the `documents`.
   Rows,             ///< [rows, ...]: row r holds (r / length) * stride + start + r % length: the `length` rows from
                     ///< `start` on of each group of `stride` rows.
@@ -177,11 +206,19 @@ enum class PackedAttention : std::uint8_t {
   Flex,       ///< torch.nn.attention.flex_attention, compiled, with a block mask.
 };
 
+/// What shares a scale in a linear layer that multiplies in 8-bit floats, by torchao's names.
+enum class Float8Recipe : std::uint8_t {
+  Tensorwise,       ///< A whole tensor; gradients in e5m2.
+  Rowwise,          ///< Each row, and the scale is a power of two.
+  RowwiseWithGwHp,  ///< The same, but the gradient of the weight is a product in the dtype of the activations.
+};
+
 /// The names of these in specs and expanded models.
 std::string_view name_of(PackedAttention packed);
 std::string_view name_of(RotaryScaling scaling);
 std::optional<RotaryScaling> parse_rotary_scaling(std::string_view text);
 std::string_view name_of(ConstantFill fill);
+std::string_view name_of(Float8Recipe recipe);
 std::optional<ConstantFill> parse_constant_fill(std::string_view text);
 
 /// The attributes of all ops. A kind reads only the fields that its comment above names.
@@ -204,15 +241,20 @@ struct OpAttributes {
   bool by_halves = false;          ///< Rotary and its table: gpt-oss, DeepSeek-V3.
   bool as_complex = false;         ///< Rotary and its table: complex numbers in fp32, whatever the runtime has.
   bool from_cache = false;         ///< RotaryTable: rows of the module's buffer `cache` by position (torchtitan 0.3).
+  bool of_positions = false;       ///< RotaryTable: rows of the buffers `cos` and `sin` by position (NeMo Automodel).
+  bool one_op = false;             ///< RMSNorm: in fp32 in one op that saves its input and weight (NeMo Automodel).
   bool in_float = false;           ///< Rotary: heads are cast to fp32, turned, and cast back (torchtitan 0.3).
   bool wide = false;               ///< RotaryTable: in fp32, so that heads are turned in fp32 (OLMo). Router.
                                    ///< Rotary: as `in_float`, for [batch, heads, seq, dim] (Cohere).
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma). LayerNorm (Nemotron).
+  bool brief = false;              ///< RMSNorm: its numbers in fp32 live until they are cast (Llama 4).
   bool wide_weight = false;        ///< Norms multiply by the weight in fp32, and cast last (OLMo 2, Cohere).
   bool liger = false;              ///< RMSNorm, Rotary: one kernel of Liger.
-  bool in_place = false;           ///< RMSNorm of Liger: its input's gradient is written over its output's.
+  bool in_place = false;           ///< RMSNorm of Liger: its input's gradient is written over its output's. Add: its
+                                   ///< result is written over its first input.
   bool approximate = false;        ///< GELU by tanh.
   bool written_out = false;        ///< GELU by tanh, call by call; RotaryTable without a product. ReLU: squared.
+                                   ///< Sum: of rows seen as several dimensions, so its gradient is a copy.
   bool transposed_weight = false;  ///< Linear stores [in, out] (GPT-2's Conv1D).
   bool shift = false;              ///< Cross entropy over next tokens.
   std::int64_t padding_idx = -1;   ///< Embedding: a row without a gradient; -1 if none.
@@ -222,6 +264,8 @@ struct OpAttributes {
   std::int64_t other_dim = -1;
   std::int64_t start = 0;
   std::int64_t length = 0;
+  std::vector<std::int64_t> lengths = {};  ///< Split: the length of each part. Empty if all are equal.
+  bool gate_first = false;                 ///< GatedRmsNorm: the gate's factor comes before the norm.
   std::int64_t kernel = 1;
   std::int64_t stride = 1;
   std::int64_t padding = 0;
@@ -243,11 +287,15 @@ struct OpAttributes {
   bool bidirectional = false;
   std::optional<Dtype> dtype = {};
   bool as_trained = false;        ///< Cast: to the dtype in which trained parameters are computed with (PEFT).
+  bool unless_autocast = false;   ///< Cast: its input under autocast (PEFT, on a base in four bits).
   std::int64_t out_features = 0;  ///< Linear4bit, whose weight's shape does not tell it.
   bool nested = false;            ///< Linear4bit: its scales are quantized, too.
+  bool cloned = false;            ///< Linear4bit: its result is copied (PEFT).
   bool fp4 = false;               ///< Linear4bit: floats of four bits in place of a normal distribution's quantiles.
-  bool backward = true;           ///< Recorded: gradients pass from its outputs to its inputs.
-  bool saves = true;              ///< Recorded: its backward needs a tensor of the forward.
+  std::optional<Float8Recipe> float8 = {};  ///< Linear: torchao's Float8Linear.
+  bool gathered_in_float8 = false;          ///< The same: FSDP2 gathers its weight in 8 bits.
+  bool backward = true;                     ///< Recorded: gradients pass from its outputs to its inputs.
+  bool saves = true;                        ///< Recorded: its backward needs a tensor of the forward.
 
   bool operator==(const OpAttributes&) const = default;
 };

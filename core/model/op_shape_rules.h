@@ -33,8 +33,10 @@ bool broadcasts_to(const Shape& b, const Shape& a);
 using ShapeRule = Rule(const OpAttributes& attributes, const OpShapes& shapes);
 
 ShapeRule linear, linear_4bit, embedding, conv1d, conv2d, norm, group_norm, batch_norm, rotary_table, rotary, attention,
-    max_pool2d, adaptive_avg_pool2d, router, experts, grouped_experts, cross_entropy, linear_cross_entropy, mse_loss;
+    max_pool2d, adaptive_avg_pool2d, router, experts, grouped_experts, dense_experts, cross_entropy,
+    linear_cross_entropy, mse_loss;
 ShapeRule reshape, transpose, slice, select, expand, split, cat, stack, set_slice, kv_cache, index, pad, softmax;
+ShapeRule causal_conv1d, decay_rate, gated_delta_rule, state_space, gated_rms_norm;
 ShapeRule reduction;  ///< Mean, Sum and Std.
 ShapeRule gated;      ///< Two inputs of one shape, which the output has.
 ShapeRule same;       ///< The shape of the input.

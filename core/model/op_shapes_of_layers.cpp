@@ -222,6 +222,28 @@ Rule grouped_experts(const OpAttributes& attributes, const OpShapes& s) {
   return one(x);
 }
 
+Rule dense_experts(const OpAttributes& attributes, const OpShapes& s) {
+  const Shape& x = s.inputs[0];
+  const Shape& scores = s.inputs[1];
+  const std::int64_t experts = attributes.num_experts;
+  if (x.size() != 2 || scores.size() != 2 || scores[0] != x[0] || scores[1] != experts) {
+    return wrong("Tokens {} and scores {} do not match {} experts.", to_string(x), to_string(scores), experts);
+  }
+  if (attributes.experts_per_token < 1 || attributes.experts_per_token > experts) {
+    return wrong("Scores {} do not give {} experts per token.", to_string(scores), attributes.experts_per_token);
+  }
+  const Shape& both = s.parameters[0];
+  const Shape& down = s.parameters[1];
+  const bool fits = both.size() == 3 && down.size() == 3 && both[0] == experts && down[0] == experts &&
+                    both[1] == x[1] && down[2] == x[1] && both[2] == 2 * down[1];
+  if (!fits) {
+    return wrong("{} experts with gate and up {} and down {} do not match {}.", experts, to_string(both),
+                 to_string(down), to_string(x));
+  }
+  const Shape repeated = {experts * x[0], x[1]};
+  return std::vector{repeated, repeated, scores};
+}
+
 Rule cross_entropy(const OpAttributes& attributes, const OpShapes& s) {
   const Shape& logits = s.inputs[0];
   const Shape& labels = s.inputs[1];

@@ -71,10 +71,32 @@ Rule set_slice(const OpAttributes& attributes, const OpShapes& s) {
   return one(x);
 }
 
+namespace {
+
+Rule split_by_lengths(const std::vector<std::int64_t>& lengths, std::size_t dim, const OpShapes& s) {
+  const Shape& x = s.inputs[0];
+  std::int64_t left = x[dim];
+  std::vector<Shape> parts;
+  for (const std::int64_t length : lengths) {
+    left -= length;
+    Shape part = x;
+    part[dim] = length;
+    parts.push_back(std::move(part));
+    if (length < 1 || left < 0) break;
+  }
+  if (left != 0 || std::ssize(parts) != s.num_outputs) {
+    return wrong("{} does not split into {} parts of these lengths.", to_string(x), s.num_outputs);
+  }
+  return parts;
+}
+
+}  // namespace
+
 Rule split(const OpAttributes& attributes, const OpShapes& s) {
   Shape y = s.inputs[0];
   const auto dim = dimension(attributes.dim, y.size());
   if (!dim) return no_dimension(attributes.dim, y);
+  if (!attributes.lengths.empty()) return split_by_lengths(attributes.lengths, *dim, s);
   if (attributes.length > 0) {
     const std::int64_t others = s.num_outputs - 1;
     const std::int64_t left = y[*dim] - attributes.length;

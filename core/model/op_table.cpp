@@ -143,6 +143,37 @@ Rows attention() {
   };
 }
 
+Rows linear_attention() {
+  return {
+      {.kind = OpKind::CausalConv1d,
+       .name = "causal_conv1d",
+       .arity = kLayer,
+       .shape = shape::causal_conv1d,
+       .takes_one_dtype = true,
+       .is_plain = false},
+      {.kind = OpKind::DecayRate,
+       .name = "decay_rate",
+       .arity = {.min_parameters = 2, .max_parameters = 2},
+       .shape = shape::decay_rate,
+       .is_plain = false},
+      {.kind = OpKind::GatedDeltaRule,
+       .name = "gated_delta_rule",
+       .arity = {.min_inputs = 3, .max_inputs = 3},
+       .shape = shape::gated_delta_rule,
+       .is_plain = false},
+      {.kind = OpKind::StateSpace,
+       .name = "state_space",
+       .arity = {.min_inputs = 2, .max_inputs = 2, .min_parameters = 3, .max_parameters = 3},
+       .shape = shape::state_space,
+       .is_plain = false},
+      {.kind = OpKind::GatedRmsNorm,
+       .name = "gated_rms_norm",
+       .arity = {.min_inputs = 2, .max_inputs = 2, .min_parameters = 1, .max_parameters = 1},
+       .shape = shape::gated_rms_norm,
+       .is_plain = false},
+  };
+}
+
 Rows elementwise() {
   return {
       {.kind = OpKind::Silu, .name = "silu"},
@@ -165,6 +196,11 @@ Rows elementwise() {
        .takes_scalars = true},
       {.kind = OpKind::Softcap, .name = "softcap", .attributes = {{"softcap", Number, true, "The cap."}}},
       {.kind = OpKind::LigerGlu, .name = "liger_glu", .arity = kTwo, .shape = shape::gated, .is_plain = false},
+      {.kind = OpKind::LowRank,
+       .name = "low_rank",
+       .arity = {.min_inputs = 2, .max_inputs = 2, .min_parameters = 2, .max_parameters = 2},
+       .takes_one_dtype = true,
+       .is_plain = false},
       {.kind = OpKind::Dropout,
        .name = "dropout",
        .attributes = {{"probability", Number, true, "Share of elements that become 0."}}},
@@ -294,6 +330,12 @@ Rows experts_and_ends() {
        .shape = shape::grouped_experts,
        .takes_one_dtype = true,
        .is_plain = false},
+      {.kind = OpKind::DenseExperts,
+       .name = "dense_experts",
+       .arity = {.min_inputs = 2, .max_inputs = 2, .min_parameters = 2, .max_parameters = 2, .num_outputs = 3},
+       .shape = shape::dense_experts,
+       .takes_one_dtype = true,
+       .is_plain = false},
       {.kind = OpKind::CrossEntropy,
        .name = "cross_entropy",
        .arity = kTwo,
@@ -333,8 +375,8 @@ Rows experts_and_ends() {
 const Rows& table() {
   static const Rows rows = [] {
     Rows all;
-    for (Rows group :
-         {dense_layers(), norms(), attention(), elementwise(), views(), copies(), reductions(), experts_and_ends()}) {
+    for (Rows group : {dense_layers(), norms(), attention(), linear_attention(), elementwise(), views(), copies(),
+                       reductions(), experts_and_ends()}) {
       std::move(group.begin(), group.end(), std::back_inserter(all));
     }
     assert(all.size() == static_cast<std::size_t>(kNumOpKinds));
@@ -358,6 +400,15 @@ std::optional<OpKind> parse_op_kind(std::string_view text) {
   const auto found = std::find_if(table().begin(), table().end(), [&](const OpRow& row) { return row.name == text; });
   if (found == table().end()) return std::nullopt;
   return found->kind;
+}
+
+bool is_scan(OpKind kind) {
+  return kind == OpKind::GatedDeltaRule || kind == OpKind::StateSpace;
+}
+
+bool is_of_experts(OpKind kind) {
+  return kind == OpKind::Router || kind == OpKind::Experts || kind == OpKind::GroupedExperts ||
+         kind == OpKind::DenseExperts;
 }
 
 bool takes_one_dtype(OpKind kind) {

@@ -40,6 +40,7 @@ std::optional<Dtype> autocast_result(const Op& op, const std::vector<std::option
     case OpKind::Router:
     case OpKind::Experts:
     case OpKind::GroupedExperts:
+    case OpKind::DenseExperts:
       return declared;
     case OpKind::Mul:
     case OpKind::Add:

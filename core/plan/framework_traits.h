@@ -67,6 +67,9 @@ struct FrameworkTraits {
   bool casts_inputs = false;           ///< Inputs are cast to param_dtype.
   bool predicts_autocast = false;      ///< A forward under torch.autocast is predicted.
   bool predicts_passes = false;        ///< A step that trains several models by turns is predicted.
+
+  /// True for FSDP2 and DDP: each parameter is a tensor of its own, which PyTorch itself gathers, if anybody does.
+  constexpr bool keeps_each_parameter() const { return !has_flat_parameters && zero_stage == 0 && !gathers_each_read; }
 };
 
 inline constexpr std::array kFrameworkTraits = {

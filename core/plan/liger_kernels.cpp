@@ -76,6 +76,7 @@ constexpr LigerFamily kFamilies[] = {
     {.name = "Qwen3"},
     {.name = "Gemma"},
     {.name = "Gemma2", .norm = Fresh, .qk_norm = Fresh, .last_norm = Fresh},
+    {.name = "Gemma3", .norm = Fresh, .qk_norm = Fresh, .last_norm = Fresh},
     {.name = "Exaone4", .norm = Fresh, .qk_norm = Fresh, .last_norm = Fresh},
     {.name = "Mixtral", .glu = Unknown},
     {.name = "Qwen3Moe", .glu = Unknown},

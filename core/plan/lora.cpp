@@ -15,7 +15,8 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> kKeys = {"r", "alpha", "targets", "dropout", "modules_to_save"};
+constexpr std::array<std::string_view, 6> kKeys = {"r",       "alpha",           "targets",
+                                                   "dropout", "modules_to_save", "input_grads"};
 constexpr std::string_view kForm = "Write it as r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05, or just 16.";
 
 void read_key(std::string_view key, std::string_view value, std::string_view where, LoraOptions& lora, Errors& errors) {
@@ -31,6 +32,9 @@ void read_key(std::string_view key, std::string_view value, std::string_view whe
     const auto r = parse_integer(value);
     if (!r) return fail("a whole number");
     lora.r = *r;
+  } else if (key == "input_grads") {
+    if (value != "yes" && value != "no") return fail("yes or no");
+    lora.input_grads = value == "yes";
   } else {
     const auto number = parse_number(value);
     if (!number) return fail("a number");
@@ -46,6 +50,7 @@ bool has_number(std::string_view target) {
 }  // namespace
 
 bool is_named(std::string_view module, std::string_view target) {
+  if (target.starts_with('*')) return module.ends_with(target.substr(1));
   if (!module.ends_with(target)) return false;
   return module.size() == target.size() || module[module.size() - target.size() - 1] == '.';
 }
@@ -108,6 +113,7 @@ std::string to_text(const LoraOptions& lora) {
   std::string text = fmt::format("r={},alpha={},targets={},dropout={}", lora.r, lora.alpha,
                                  fmt::join(lora.targets, "+"), lora.dropout);
   if (!lora.modules_to_save.empty()) text += fmt::format(",modules_to_save={}", fmt::join(lora.modules_to_save, "+"));
+  if (lora.input_grads) text += ",input_grads=yes";
   return text;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Low-rank adapters of PEFT: a frozen linear layer W gets two small trained ones, and computes W x + scaling * B A x.
+// Low-rank adapters, PEFT's or NeMo Automodel's: a frozen linear layer W gets two small trained ones, and computes W x
+// + scaling * B A x.
 
 #include <cstdint>
 #include <string>
@@ -29,11 +30,14 @@ struct LoraOptions {
   std::vector<std::string> targets = {std::string(kAllLinear)};
   /// Linear layers and embeddings that are trained whole: a trained copy beside the frozen original.
   std::vector<std::string> modules_to_save = {};
+  /// model.enable_input_require_grads(): the output of the embedding requires a gradient, so that all blocks have one.
+  bool input_grads = false;
 
   bool operator==(const LoraOptions&) const = default;
 };
 
-/// Whether a module has this name, or a name that ends with it after a dot.
+/// Whether a module has this name, or a name that ends with it after a dot. "*_proj" is any name that ends so, as in
+/// NeMo Automodel's target_modules.
 bool is_named(std::string_view module, std::string_view target);
 
 /// Whether the options mean all linear layers.

@@ -27,6 +27,7 @@ struct LossRow {
   /// that part's backward at once. A unit of FSDP2 with the head is gathered for it and reduced in it.
   bool calls_head = false;
   bool is_of_fsdp2 = false;  ///< Not predicted, or not possible, under other frameworks.
+  bool is_of_fsdp = false;   ///< Not predicted but under FSDP2 and FSDP1, there beside autocast, too.
   bool takes_bias = false;   ///< With `takes_head`: of a head with a bias, too.
   bool takes_cap = true;     ///< With `takes_head`: of a model that caps its logits, too.
   bool runs_on_cpu = false;  ///< Else it is a kernel of Triton.
@@ -117,7 +118,7 @@ inline constexpr LossRow kLossRows[] = {
      .library = "liger-kernel 0.8.1",
      .sentence = "The same of an older release, which axolotl 0.19 pins: the logits of each part are another tensor.",
      .takes_head = true,
-     .is_of_fsdp2 = true,
+     .is_of_fsdp = true,
      .is_float32 = true,
      .needs_hidden_gradient = true,
      .needs_trained_head = true,

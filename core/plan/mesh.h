@@ -45,6 +45,12 @@ constexpr RankGroup ranks_along(MeshAxis axis, std::int64_t ranks = 0, std::int6
 /// A rank is its coordinates as the digits of a number, outermost first: ranks of the innermost axis are neighbors.
 struct Mesh {
   std::array<std::int64_t, kNumMeshAxes> sizes{1, 1};  ///< [axes], each at least 1.
+  /// Expert parallelism: so many neighbors of a shard group share the experts of a layer between them, whole ones each.
+  /// For experts a shard group is these neighbors times the ranks that hold the same experts. 1: no such division.
+  std::int64_t ep = 1;
+
+  constexpr Mesh() = default;
+  constexpr Mesh(std::int64_t dp_replicate, std::int64_t dp_shard) : sizes{dp_replicate, dp_shard} {}
 
   std::int64_t& size(MeshAxis axis) { return sizes[static_cast<std::size_t>(axis)]; }
   std::int64_t size(MeshAxis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
@@ -80,6 +86,17 @@ struct Mesh {
   /// `calls_alone`.
   RankGroup group_along(MeshAxis axis, bool calls_alone = false) const {
     return size(axis) > 1 || calls_alone ? ranks_along(axis) : RankGroup{};
+  }
+
+  /// Ranks of a shard group that hold the same experts, over which FSDP shards these.
+  std::int64_t expert_shard() const { return dp_shard() / ep; }
+
+  /// The neighbors that exchange tokens: empty without expert parallelism.
+  RankGroup expert_group() const { return ep > 1 ? ranks_along(MeshAxis::DpShard, ep) : RankGroup{}; }
+
+  /// The ranks that hold the same experts: empty if there is one, which calls nothing unless it `calls_alone`.
+  RankGroup expert_shard_group(bool calls_alone = false) const {
+    return expert_shard() > 1 || calls_alone ? ranks_along(MeshAxis::DpShard, expert_shard(), ep) : RankGroup{};
   }
 
   /// Where a rank stands on an axis, from 0.

@@ -14,6 +14,7 @@
 #include "core/base/units.h"
 #include "core/model/model.h"
 #include "core/model/model_index.h"
+#include "core/plan/float8.h"
 #include "core/plan/liger_kernels.h"
 #include "core/plan/lora.h"
 #include "core/plan/mesh.h"
@@ -258,6 +259,7 @@ struct Plan {
   std::optional<Packing> packing = {};            ///< A micro-batch is one row of several documents.
   std::optional<Quantization> quantization = {};  ///< The frozen base below the adapters is stored so.
   std::optional<LigerKernels> liger = {};         ///< Kernels of Liger, by which the model is built.
+  std::optional<Float8Training> float8 = {};      ///< Linear layers that multiply in 8-bit floats, likewise.
   std::vector<OtherModel> also = {};              ///< Models beside the trained one; `Model::beside` has each.
 
   Mesh mesh;

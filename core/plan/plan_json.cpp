@@ -128,6 +128,9 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.member("repeat_kv", use.repeat_kv);
   writer.member("upcast_logits", use.upcast_logits);
   writer.member("titan_attention", use.titan_attention);
+  if (use.automodel_decoders) writer.member("automodel_decoders", true);
+  if (use.lora_in_one_op) writer.member("lora_in_one_op", true);
+  if (use.norm_in_float64) writer.member("norm_in_float64", true);
   writer.member("keep_logits", use.keep_logits);
   writer.member("float_logits", use.float_logits);
   writer.member("loss_after_root", use.loss_after_root);
@@ -222,6 +225,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   writer.begin_object(JsonLayout::OneLine);
   writer.member("replicate", plan.mesh.dp_replicate());
   writer.member("shard", plan.mesh.dp_shard());
+  if (plan.mesh.ep != 1) writer.member("ep", plan.mesh.ep);
   writer.end_object();
   write_units(writer, plan.units);
   write_optional(writer, "parameter_dtype", plan.parameter_dtype);

@@ -29,6 +29,10 @@ void lora_fields(Fields& fields, LoraOptions& lora) {
   fields.optional("modules_to_save",
                   "Linear layers and embeddings that are trained whole: a trained copy beside the frozen original.",
                   lora.modules_to_save);
+  fields.optional("input_grads",
+                  "enable_input_require_grads(): the output of the embedding requires a gradient, as the inputs of "
+                  "reentrant checkpoints must.",
+                  lora.input_grads);
   ObjectReader* object = fields.object();
   if (object == nullptr) return;
   for (const Error& error : check_lora(lora, {})) object->fail("targets", error.what, error.hint);
@@ -55,24 +59,17 @@ void packing_fields(Fields& fields, Packing& packing) {
                   DescribedNames{kPackedAttentionTable, kPackedSentences});
 }
 
-void read_quantization(const JsonValue& value, Plan& plan, JsonErrors& errors) {
+/// A member in the words of its option.
+template <class T>
+void read_words(const JsonValue& value, Result<T> (*parse)(std::string_view text, std::string_view where),
+                std::optional<T>& member, JsonErrors& errors) {
   if (!expect_type(value, JsonType::String, "a string", errors)) return;
-  const auto quantization = parse_quantization(value.text, {});
-  if (quantization) {
-    plan.quantization = *quantization;
+  Result<T> read = parse(value.text, {});
+  if (read) {
+    member = *std::move(read);
     return;
   }
-  for (const Error& error : quantization.error()) errors.add(value, error.what, error.hint);
-}
-
-void read_liger(const JsonValue& value, Plan& plan, JsonErrors& errors) {
-  if (!expect_type(value, JsonType::String, "a string", errors)) return;
-  const auto kernels = parse_liger(value.text, {});
-  if (kernels) {
-    plan.liger = *kernels;
-    return;
-  }
-  for (const Error& error : kernels.error()) errors.add(value, error.what, error.hint);
+  for (const Error& error : read.error()) errors.add(value, error.what, error.hint);
 }
 
 void read_also(const JsonValue& value, std::vector<OtherModel>& also, JsonErrors& errors) {
@@ -128,13 +125,23 @@ void model_fields(Fields& fields, Plan& plan) {
       "The frozen base below the adapters in four bits, transformers.BitsAndBytesConfig: nf4 or fp4, then ,double for "
       "double quantization and ,uint8 for that storage.",
       R"("type": "string", "pattern": "^(nf4|fp4)(,double)?(,uint8)?$")",
-      [&](const JsonValue& value, JsonErrors& errors) { read_quantization(value, plan, errors); });
+      [&](const JsonValue& value, JsonErrors& errors) {
+        read_words(value, parse_quantization, plan.quantization, errors);
+      });
   fields.optional_as(
       "liger_kernels",
       "Kernels of liger-kernel in place of parts of the model: all that the library has for its family, or names of "
       "rope, rms_norm and glu. Its loss is a loss.",
       R"("type": "string", "pattern": "^(all|(rope|rms_norm|glu)(,(rope|rms_norm|glu))*)$")",
-      [&](const JsonValue& value, JsonErrors& errors) { read_liger(value, plan, errors); });
+      [&](const JsonValue& value, JsonErrors& errors) { read_words(value, parse_liger, plan.liger, errors); });
+  fields.optional_as(
+      "float8",
+      {"Linear layers are Float8Linear of torchao: tensorwise, rowwise or rowwise_with_gw_hp, then ,all_gather for "
+       "weights that FSDP2 gathers in 8 bits, ,precompute for their scales after the optimizer's step, and ,skip= with "
+       "parts of names.",
+       R"(["tensorwise,all_gather,precompute", "rowwise,skip=output+auto_filter_small_kn"])"},
+      R"("type": "string")",
+      [&](const JsonValue& value, JsonErrors& errors) { read_words(value, parse_float8, plan.float8, errors); });
   fields.optional_as(
       "also",
       {"Models beside the trained one, which are not trained: MODEL, or with ,wrap=root|blocks|none ,offload=yes "
@@ -170,6 +177,7 @@ void write_model_members(JsonWriter& writer, const Plan& plan) {
   }
   if (plan.quantization) writer.member("quantization", to_text(*plan.quantization));
   if (plan.liger) writer.member("liger_kernels", to_text(*plan.liger));
+  if (plan.float8) writer.member("float8", to_text(*plan.float8));
   if (!plan.also.empty()) {
     std::vector<std::string> also;
     for (const OtherModel& other : plan.also) also.push_back(to_text(other));
@@ -183,6 +191,7 @@ void write_model_members(JsonWriter& writer, const Plan& plan) {
   writer.member("dropout", plan.lora->dropout);
   writer.member("targets", plan.lora->targets);
   writer.member("modules_to_save", plan.lora->modules_to_save);
+  if (plan.lora->input_grads) writer.member("input_grads", true);
   writer.end_object();
 }
 

@@ -344,6 +344,16 @@ void implementation_fields(Fields& fields, Implementations& use, std::vector<std
       "titan_attention",
       "One product makes q, k and v, and each attention has a rotary table (true in the flavor torchtitan-0.3).",
       use.titan_attention);
+  fields.optional("automodel_decoders",
+                  "Llama, Qwen2 and Qwen3 are NeMo Automodel's own classes (true in the flavor automodel).",
+                  use.automodel_decoders);
+  fields.optional("lora_in_one_op",
+                  "Adapters are NeMo Automodel's, one function each (true in its flavors), and not PEFT's layers.",
+                  use.lora_in_one_op);
+  fields.optional("norm_in_float64",
+                  "Gradients are clipped by one norm in fp64, which is all-reduced (true in the flavors of NeMo "
+                  "Automodel).",
+                  use.norm_in_float64);
   fields.optional("keep_logits", "The logits stay referenced until after the backward.", use.keep_logits);
   fields.optional(
       "float_logits",
@@ -430,6 +440,8 @@ void precision_fields(Fields& fields, MixedPrecision& precision) {
 void mesh_fields(Fields& fields, Mesh& mesh) {
   fields.required("replicate", "Copies of the model: the outer dimension.", mesh.dp_replicate(), kRanks);
   fields.required("shard", "Ranks that share one copy: the inner dimension.", mesh.dp_shard(), kRanks);
+  fields.optional("ep", "Expert parallelism: neighbors of a shard group that share the experts of each layer.", mesh.ep,
+                  kRanks);
 }
 
 void read_version(const JsonValue& value, JsonErrors& errors) {

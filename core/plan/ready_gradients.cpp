@@ -19,8 +19,9 @@ namespace {
 std::vector<int> order_inside(const Block& block, int op, bool zero3_linear, bool casts_weights) {
   std::vector<int> order = block.ops[op].parameters;
   const bool keeps_order = (zero3_linear || casts_weights) && !block.ops[op].attributes.transposed_weight;
-  const bool turns = block.ops[op].kind == OpKind::Experts || block.ops[op].kind == OpKind::GroupedExperts ||
-                     (block.ops[op].kind == OpKind::Linear && !keeps_order);
+  const OpKind kind = block.ops[op].kind;
+  const bool turns = kind == OpKind::Experts || kind == OpKind::GroupedExperts || kind == OpKind::DenseExperts ||
+                     (kind == OpKind::Linear && !keeps_order);
   if (turns) std::reverse(order.begin(), order.end());
   if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty()) return order;
   order.clear();

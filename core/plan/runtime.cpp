@@ -33,6 +33,16 @@ constexpr Flavor kFlavors[] = {
       .loss_after_root = true,
       .use_cache = false},
      {.early_stop = false, .cast_forward_inputs = false}},
+    // nemo-automodel 0.7.0: components/models/ (llama, qwen2, qwen3), components/distributed/config.py (FSDP2Config),
+    // components/training/utils.py (_clip_grad_norm_impl), recipes/llm/train_ft.py: out = model(**batch); local_loss =
+    // calculate_loss(loss_fn, logits=out.logits); del out; local_loss.backward().
+    {"automodel",
+     {.automodel_decoders = true, .lora_in_one_op = true, .norm_in_float64 = true, .loss_after_root = true},
+     {.cast_forward_inputs = false, .decays_weights = false}},
+    // The same with force_hf: true, transformers' classes for all models.
+    {"automodel-hf",
+     {.lora_in_one_op = true, .norm_in_float64 = true, .loss_after_root = true},
+     {.cast_forward_inputs = false, .decays_weights = false}},
 };
 
 }  // namespace
@@ -52,6 +62,10 @@ FlavorHabits habits_of_flavor(std::string_view flavor) {
 
 bool is_of_torchtitan(std::string_view flavor) {
   return flavor.starts_with("torchtitan");
+}
+
+bool is_of_automodel(std::string_view flavor) {
+  return flavor.starts_with("automodel");
 }
 
 Result<Runtime> runtime_of_flavor(const std::string& flavor) {

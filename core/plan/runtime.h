@@ -66,6 +66,14 @@ struct Implementations {
   /// Queries, keys and values are one product with one weight, cut apart into three copies, and each attention has a
   /// rotary table of its own, of which it picks the rows of its positions (torchtitan 0.3).
   bool titan_attention = false;
+  /// The classes of Llama, Qwen2 and Qwen3 are NeMo Automodel's own: heads are turned in fp32, by rows of a cache of
+  /// cos and sin that are picked by position; and a norm of Llama and Qwen2 is one op in fp32 that saves its input,
+  /// with a compiled backward. Its other models are transformers' classes.
+  bool automodel_decoders = false;
+  /// Adapters are NeMo Automodel's own: one op beside the frozen layer (`OpKind::LowRank`), and not PEFT's layers.
+  bool lora_in_one_op = false;
+  /// The norm of all gradients is one number in fp64, which is all-reduced (NeMo Automodel), and not clip_grad_norm_'s.
+  bool norm_in_float64 = false;
   bool repeat_kv = false;     ///< K and V are copied to all query heads before attention (transformers < 5, or a mask).
   bool upcast_logits = true;  ///< The loss works on logits.float() (ForCausalLMLoss, torchtitan).
   bool keep_logits = false;   ///< The logits stay referenced until after the backward (`outputs` of a model).
@@ -174,13 +182,15 @@ struct Runtime {
   bool operator==(const Runtime&) const = default;
 };
 
-/// The names of all flavors: "transformers", "transformers-repeat-kv", "torchtitan", "torchtitan-0.3".
+/// The names of all flavors: "transformers", "transformers-repeat-kv", "torchtitan", "torchtitan-0.3", "automodel",
+/// "automodel-hf".
 std::vector<std::string_view> flavors();
 
 /// What a flavor's training loop does with a plan, beside its model code.
 struct FlavorHabits {
   bool early_stop = true;           ///< `Checkpointing::early_stop`.
   bool cast_forward_inputs = true;  ///< `MixedPrecision::cast_forward_inputs`.
+  bool decays_weights = true;       ///< False: `Optimizer::weight_decay` is 0.
 
   bool operator==(const FlavorHabits&) const = default;
 };
@@ -188,6 +198,9 @@ FlavorHabits habits_of_flavor(std::string_view flavor);
 
 /// Whether this is a flavor of torchtitan.
 bool is_of_torchtitan(std::string_view flavor);
+
+/// Whether this is a flavor of NeMo Automodel.
+bool is_of_automodel(std::string_view flavor);
 
 /// The runtime of a flavor. Error: the known names.
 Result<Runtime> runtime_of_flavor(const std::string& flavor);

@@ -105,12 +105,16 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
     }
     if (step.kind == InstructionKind::Free) fmt::format_to(out, " {}", name_of(step.buffer));
     if (step.slot > 0) text += " (second)";
-    if (step.kind == InstructionKind::Unshard && step.ranks.is_part()) text += " from the smaller group";
+    if (gathers_smaller_shard(layout, step)) text += " from the smaller group";
     if (step.keeps_last_gradient) text += ", keeps its last gradient";
     if (step.keeps_all_reduce_output) text += ", keeps its all-reduce output";
     text += '\n';
   }
   return text;
+}
+
+bool gathers_smaller_shard(const Layout& layout, const Instruction& step) {
+  return step.kind == InstructionKind::Unshard && step.ranks.is_part() && !layout.units[step.unit].of_experts;
 }
 
 ReducedElements elements_of_reduction(const Layout& layout, const Instruction& step) {

@@ -91,15 +91,18 @@ struct Instruction {
   bool keeps_last_gradient = false;      ///< ReduceGrads: the last unsharded gradient lives until its end.
   bool keeps_all_reduce_output = false;  ///< ReduceGrads: the all-reduce's output lives until it is freed.
   bool reduces_each_norm = true;         ///< ClipGradNorm: the all-reduce has one element per parameter, otherwise one.
+  bool reduces_in_float64 = false;       ///< ClipGradNorm: that one is in fp64, whatever the gradients' dtype.
   /// The ranks of its collective: who gathers, and who scatters or sums. Empty: nothing is called. Unshard has a part
   /// of a group for the shard that an integer reshard_after_forward kept.
   RankGroup ranks = {};
-  RankGroup copies = {};  ///< ReduceGrads and ReduceBucket: the ranks that all-reduce what each of `ranks` reduces.
-  int bucket = -1;        ///< As `Layout::bucket` counts them, for ReduceBucket.
-  int group = -1;         ///< In `Schedule::groups`, for ZeRO-3's instructions on parameters.
-  int unit = -1;          ///< In `Layout::units`, for the instructions of a unit; for Free, the owner of the buffer.
-  int call = -1;          ///< In `Model::calls`, for Forward and Backward; for Unshard the loss that gathers its unit.
-  int op_begin = 0;       ///< In the block of the call.
+  /// ReduceGrads and ReduceBucket: the ranks that all-reduce what each of `ranks` reduces. ClipGradNorm: those that
+  /// share the experts of a layer, whose norms they sum.
+  RankGroup copies = {};
+  int bucket = -1;   ///< As `Layout::bucket` counts them, for ReduceBucket.
+  int group = -1;    ///< In `Schedule::groups`, for ZeRO-3's instructions on parameters.
+  int unit = -1;     ///< In `Layout::units`, for the instructions of a unit; for Free, the owner of the buffer.
+  int call = -1;     ///< In `Model::calls`, for Forward and Backward; for Unshard the loss that gathers its unit.
+  int op_begin = 0;  ///< In the block of the call.
   int op_end = 0;
   int rerun_op = -1;  ///< In a checkpointed block that the next Backward reruns: this comes before that op.
   int micro_batch = 0;
@@ -119,6 +122,9 @@ struct ReducedElements {
   std::int64_t whole = 0;  ///< Without padding.
 };
 ReducedElements elements_of_reduction(const Layout& layout, const Instruction& step);
+
+/// Whether an Unshard gathers the shard that an integer reshard_after_forward kept.
+bool gathers_smaller_shard(const Layout& layout, const Instruction& step);
 
 /// Parameters that ZeRO-3 gathers in one collective, or frees at once.
 struct ParameterGroup {

@@ -139,7 +139,9 @@ class Validator {
     const bool names_any = !instruction.ranks.empty() || !instruction.copies.empty();
     const bool reduces =
         instruction.kind == InstructionKind::ReduceGrads || instruction.kind == InstructionKind::ReduceBucket;
-    if (reduces && !names_any && layout_.mesh.world_size() > 1) wrong("Gradients are reduced over no ranks.");
+    const bool is_alone = instruction.unit >= 0 && layout_.units[instruction.unit].is_alone();
+    if (reduces && !names_any && !is_alone && layout_.mesh.world_size() > 1)
+      wrong("Gradients are reduced over no ranks.");
     if (names_any && !calls_ranks(instruction.kind)) {
       wrong(fmt::format("{} names ranks, and calls none.", name_of(instruction.kind)));
     }

@@ -3,6 +3,7 @@
 // How FSDP2 forms units from modules and cuts their parameters: the owner of each parameter, its place in the
 // all-gather buffer, and the number of elements on each rank, padding included.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct ShardedParameter {
   bool receives_gradient = true;
   bool from_loss = false;        ///< The loss makes a gradient of it in the forward, which its unit reduces by itself;
   bool from_backward = true;     ///< the backward makes one.
+  bool in_float8 = false;        ///< Its part is cast to 8 bits before it is gathered.
   bool is_external = false;      ///< For `Layout::hooked`: it belongs to a module that does not run.
   std::int64_t flat_begin = -1;  ///< For FSDP1: its begin in the flat parameter, -1 otherwise. Elements of each
   std::int64_t flat_shard = 0;   ///< shard of the flat parameter.
@@ -78,10 +80,18 @@ struct ShardedUnit {
   std::int64_t reduced_full_elements = 0;    ///< N * S_u', over parameters that receive a gradient in the backward.
   std::int64_t reduced_true_elements = 0;
   Bytes gather_shard_bytes;     ///< Bytes per rank that go into the all-gather.
+  std::int64_t shards = 1;      ///< N, the ranks that share it: those of a shard group, or with the same experts.
+  bool of_experts = false;      ///< The rank's own experts under expert parallelism; elements are of these alone.
   ReshardAfterForward reshard;  ///< Resolved: never `Default`.
   bool is_root = false;
   std::vector<Window> windows;  ///< The passes of its modules, in forward order; nested units' ops included.
 
+  /// Experts that no other rank has.
+  bool is_alone() const { return of_experts && shards == 1; }
+  /// The number of its weights that are cast to 8 bits before they are gathered.
+  std::int64_t num_in_float8() const {
+    return std::count_if(parameters.begin(), parameters.end(), [](const ShardedParameter& p) { return p.in_float8; });
+  }
   bool operator==(const ShardedUnit&) const = default;
 };
 
@@ -181,6 +191,15 @@ struct Layout {
   /// A bucket by its number: `buckets`, and after them `first_buckets`.
   const GradientBucket& bucket(int number) const;
   int num_buckets() const { return static_cast<int>(buckets.size() + first_buckets.size()); }
+
+  /// The ranks that gather and reduce a unit; empty if there is one, which calls nothing unless it `calls_alone`.
+  RankGroup group_of(const ShardedUnit& unit, bool calls_alone = false) const {
+    return unit.of_experts ? mesh.expert_shard_group(calls_alone) : mesh.group_along(MeshAxis::DpShard, calls_alone);
+  }
+  /// The layout's rank among those that share a unit.
+  std::int64_t rank_in(const ShardedUnit& unit, std::int64_t of_rank) const {
+    return unit.of_experts ? of_rank / mesh.ep : of_rank;
+  }
 
   /// Each unit is one flat parameter, and ops compute with the output of its all-gather.
   bool has_flat_units() const { return flat != FlatParameters::None; }

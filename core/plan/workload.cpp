@@ -101,8 +101,8 @@ double with_calls(double bytes, std::size_t calls) {
 
 NamedWork work_of_unit(const Instruction& step, const Layout& layout) {
   const ShardedUnit& unit = layout.units[step.unit];
-  const double gathered = with_calls(static_cast<double>((unit.gather_shard_bytes * layout.mesh.dp_shard()).count()),
-                                     unit.parameters.size());
+  const double gathered =
+      with_calls(static_cast<double>((unit.gather_shard_bytes * unit.shards).count()), unit.parameters.size());
   const double reduced =
       with_calls(in_bytes(unit.reduce_dtype, elements_of_reduction(layout, step).full), with_gradient(unit));
   const std::string gather = fmt::format(" {} to {}", name_of(unit.original_dtype), name_of(unit.param_dtype));
@@ -110,7 +110,8 @@ NamedWork work_of_unit(const Instruction& step, const Layout& layout) {
   const std::string kind(name_of(step.kind));
   switch (step.kind) {
     case InstructionKind::Unshard:
-      return {.work = kind + gather + (step.ranks.is_part() ? " of a smaller group" : ""), .size = gathered};
+      return {.work = kind + gather + (gathers_smaller_shard(layout, step) ? " of a smaller group" : ""),
+              .size = gathered};
     case InstructionKind::WaitForUnshard:
     case InstructionKind::Reshard:
       return {.work = kind + gather, .size = gathered};

@@ -219,6 +219,25 @@ struct PhaseAddition {
   std::optional<Bytes> host_missing;  ///< `nullopt` if the host's memory is unknown.
 };
 
+/// A key of a trainer's configuration with another value.
+struct ChangeAddition {
+  std::string file;  ///< Empty for the line that starts the training.
+  std::string key;
+  std::string before;  ///< Empty if the key was not there.
+  std::string after;
+};
+
+/// What to change in a trainer's own files, and what that gives.
+struct UseAddition {
+  std::vector<ChangeAddition> changes = {};
+  Verdict verdict = Verdict::Unknown;
+  bool is_tight = false;
+  Seconds step{0};
+  Bytes device_peak;
+  std::string environment;        ///< Empty if none is needed.
+  std::vector<std::string> line;  ///< Its words. Empty if it stays.
+};
+
 /// In the order of the file, which omits empty ones.
 struct ReportAdditions {
   std::optional<std::vector<MeasuredStep>> steps;        ///< From fsdp-exec.
@@ -232,6 +251,7 @@ struct ReportAdditions {
   std::optional<LengthsAddition> lengths;                ///< From `plan` and `simulate` with --lengths.
   std::optional<SearchAddition> search;                  ///< From `plan`.
   std::optional<ExplainAddition> explain;                ///< From `plan` and `explain`.
+  std::optional<UseAddition> use = {};                   ///< From `plan` of a trainer's own files.
   std::optional<std::vector<PhaseAddition>> job_phases = {};  ///< From `plan`, `simulate` and `explain` with --phases.
 };
 

@@ -202,6 +202,25 @@ static void fields_of(Fields& fields, Like<RuntimeAddition> auto& runtime) {
                      runtime.host, kInBytes);
 }
 
+static void fields_of(Fields& fields, Like<ChangeAddition> auto& change) {
+  field_if_any(fields, "file", "The file. Missing: the line that starts the training.", change.file);
+  fields.required("key", "The key, or the option of the line.", change.key);
+  field_if_any(fields, "old", "Its value in the file. Missing: it is not there.", change.before);
+  fields.required("new", "The value to write.", change.after);
+}
+
+static void fields_of(Fields& fields, Like<UseAddition> auto& use) {
+  fields.required("changes", "The keys to change. Empty: the file is as fast as any that its trainer can run.",
+                  use.changes, kAddedRow);
+  fields.required("verdict", "The verdict of the changed job.", use.verdict,
+                  DescribedNames{kVerdictTable, kVerdictSentences});
+  tight_field(fields, use.is_tight);
+  fields.required("step", "Its step time. In seconds.", use.step, kInSeconds);
+  fields.required("device_peak_bytes", "Its device peak.", use.device_peak, kInBytes);
+  field_if_any(fields, "environment", "The variable that it needs beside its files. Missing: none.", use.environment);
+  field_if_any(fields, "line", "The words of the changed line. Missing: the line stays.", use.line);
+}
+
 static void fields_of(Fields& fields, Like<SpreadAddition> auto& spread) {
   fields.required("least", "The least.", spread.least, kNatural);
   fields.required("median", "The median.", spread.median, kNatural);
@@ -307,6 +326,9 @@ static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& addi
                JsonLayout::Lines);
   field_if_any(fields, "explain", "The explanation, in the answers of plan and explain.", additions.explain,
                JsonLayout::Lines);
+  field_if_any(fields, "use",
+               "What to change in the trainer's own files. Only in the answer of plan about such a file or line.",
+               additions.use, JsonLayout::Lines);
   field_if_any(
       fields, "job_phases",
       "The phases of the plan's job, in order. Only in the answers of plan, simulate and explain with --phases.",

@@ -209,6 +209,9 @@ std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::s
       return request.attributes.dtype;
     case OpKind::RotaryTable:
       return request.attributes.wide ? std::optional(Dtype::Float32) : std::nullopt;
+    case OpKind::DecayRate:
+    case OpKind::StateSpace:
+      return Dtype::Float32;
     case OpKind::Router:
       if (output == 0 && (request.attributes.sigmoid || request.attributes.wide)) return Dtype::Float32;
       return output == 1 ? std::optional(Dtype::Int64) : std::nullopt;

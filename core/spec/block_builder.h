@@ -31,6 +31,7 @@
 #include "core/model/model.h"
 #include "core/model/op.h"
 #include "core/model/op_shapes.h"
+#include "core/plan/float8.h"
 #include "core/plan/liger_kernels.h"
 #include "core/plan/lora.h"
 #include "core/plan/packing.h"
@@ -50,6 +51,7 @@ struct BlockParameter {
   bool fixed = false;  ///< Registered with requires_grad = False, like fixed sinusoids; no pattern unfreezes it.
   std::optional<Dtype> dtype = {};  ///< Defaults to the model's.
   std::int64_t stands_for = 0;      ///< As Parameter::stands_for.
+  bool gathered_in_float8 = false;  ///< As Parameter::gathered_in_float8.
 
   bool operator==(const BlockParameter&) const = default;
 };
@@ -95,6 +97,7 @@ struct EmbeddingOptions {
 struct NormOptions {
   bool affine = true;                ///< With a weight.
   bool bias = true;                  ///< LayerNorm, GroupNorm and BatchNorm: with a bias too.
+  bool brief = false;                ///< RMSNorm: its numbers in fp32 live until they are cast (Llama 4).
   bool unit_offset = false;          ///< RMSNorm, LayerNorm: multiplies by 1 + weight (Gemma, Nemotron).
   bool wide_weight = false;          ///< RMSNorm: multiplies by the weight in fp32, and casts last (OLMo 2). LayerNorm:
                                      ///< the same, written out and without a bias (Cohere).
@@ -152,12 +155,25 @@ class BlockBuilder {
   /// table in each.
   void attend_as_titan(bool does) { attends_as_titan_ = does; }
   bool attends_as_titan() const { return attends_as_titan_; }
+  /// From here on, Llama, Qwen2 and Qwen3 are NeMo Automodel's own classes (`Implementations::automodel_decoders`).
+  void decode_as_automodel(bool does) { decodes_as_automodel_ = does; }
+  /// Whether this family, "Llama", is one of them.
+  bool decodes_as_automodel(std::string_view family) const;
+  /// From here on, adapters are NeMo Automodel's (`Implementations::lora_in_one_op`).
+  void adapt_in_one_op(bool does) { adapts_in_one_op_ = does; }
   /// From here on, packs the weights of linear layers in four bits, except for the head's. `base` is the dtype of the
   /// weights before. REQUIRES: the quantization outlives the builder.
   void quantize(const Quantization& quantization, Dtype base);
   bool is_quantized() const { return quantization_ != nullptr; }
   /// From here on, replaces parts by Liger's kernels. REQUIRES: the kernels outlive the builder.
   void use_liger(const LigerKernels& kernels) { liger_ = &kernels; }
+  /// From here on, linear layers that the options choose are torchao's Float8Linear. `bases`: the names of the modules
+  /// that repeat the block. REQUIRES: the options outlive the builder.
+  void use_float8(const Float8Training& float8, std::vector<std::string> bases);
+  /// [num parts of names in `Float8Training::skip`] Whether a linear layer of this block has it in its name.
+  const std::vector<bool>& found_skipped() const { return found_skipped_; }
+  /// The number of converted layers.
+  int num_converted() const { return num_converted_; }
   /// What Liger does with such a part of a family, None if that kernel is not asked for or not predicted. Notes it.
   LigerPatch patch_of(LigerKernel kernel, std::string_view family, std::string_view module = {});
   /// The same with GLU: whether `liger_glu` replaces the activation and the product after it.
@@ -263,6 +279,7 @@ class BlockBuilder {
     bool complex = false;
     bool elementwise = false;
     bool from_cache = false;
+    bool of_positions = false;
     bool interleaved = false;
   };
   CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies,
@@ -305,7 +322,8 @@ class BlockBuilder {
   BlockValue softcap(BlockValue x, double cap);
   BlockValue cast(BlockValue x, Dtype dtype);
   /// To the dtype of trained parameters, which differs from that of the activations only under autocast.
-  BlockValue cast_as_trained(BlockValue x);
+  /// `unless_autocast`: x itself then.
+  BlockValue cast_as_trained(BlockValue x, bool unless_autocast);
   BlockValue detach(BlockValue x);
 
   BlockValue reshape(BlockValue x, Shape shape);
@@ -318,6 +336,8 @@ class BlockBuilder {
   std::array<BlockValue, 2> split_at(BlockValue x, std::int64_t length, std::int64_t dim);
   /// Three parts: `length` along `dim`, and two halves of the rest.
   std::array<BlockValue, 3> split_three(BlockValue x, std::int64_t length, std::int64_t dim);
+  /// Parts of these lengths.
+  std::vector<BlockValue> split_by(BlockValue x, const std::vector<std::int64_t>& lengths, std::int64_t dim);
   BlockValue contiguous(BlockValue x);
   BlockValue cat(const std::vector<BlockValue>& parts, std::int64_t dim);
   BlockValue stack(const std::vector<BlockValue>& parts, std::int64_t dim);
@@ -372,11 +392,14 @@ class BlockBuilder {
   BlockValue plain_linear(std::string_view module, BlockValue x, std::int64_t out_features,
                           const LinearOptions& options);
   bool is_packed(const LinearOptions& options) const;
+  bool multiplies_in_float8(std::string_view module, std::int64_t in, std::int64_t out, const LinearOptions& options);
   BlockValue packed_linear(std::string_view module, BlockValue x, std::int64_t out_features,
-                           const LinearOptions& options);
+                           const LinearOptions& options, bool cloned);
   /// The linear layer of the model itself, packed if the base is quantized.
   BlockValue base_linear(std::string_view module, BlockValue x, std::int64_t out_features,
                          const LinearOptions& options);
+  BlockValue linear_in_one_op(std::string_view module, BlockValue x, std::int64_t out_features,
+                              const LinearOptions& options);
   BlockValue adapted_linear(std::string_view module, BlockValue x, std::int64_t out_features,
                             const LinearOptions& options);
   BlockValue plain_embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings, std::int64_t width,
@@ -409,12 +432,18 @@ class BlockBuilder {
   const LoraOptions* lora_ = nullptr;
   PackedAttention packed_ = PackedAttention::None;
   bool attends_as_titan_ = false;
+  bool decodes_as_automodel_ = false;
+  bool adapts_in_one_op_ = false;
   std::vector<std::int64_t> documents_;
   std::string block_name_;
   std::vector<bool> found_targets_;
   std::vector<bool> found_saved_;
   std::vector<std::string> linear_names_;
   const LigerKernels* liger_ = nullptr;
+  const Float8Training* float8_ = nullptr;
+  std::vector<std::string> float8_bases_;
+  std::vector<bool> found_skipped_;
+  int num_converted_ = 0;
   std::vector<LigerPart> liger_parts_;
   const Quantization* quantization_ = nullptr;
   Dtype unpacked_ = Dtype::Float32;  // The dtype of quantized weights before.

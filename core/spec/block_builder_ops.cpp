@@ -10,6 +10,12 @@ namespace {
 
 // The default of transformers and PyTorch.
 constexpr double kRmsNormEps = 1e-6;
+
+/// Qwen3 keeps transformers' norm (nemo-automodel 0.7.0, components/models/qwen3/model.py).
+bool is_norm_of_automodel(std::string_view class_name) {
+  return class_name == "LlamaRMSNorm" || class_name == "Qwen2RMSNorm";
+}
+
 constexpr double kNormEps = 1e-5;
 
 }  // namespace
@@ -39,16 +45,23 @@ BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int6
 
 BlockValue BlockBuilder::plain_linear(std::string_view module, BlockValue x, std::int64_t out_features,
                                       const LinearOptions& options) {
-  make_module(module, options.class_name, true);
   const std::int64_t in = size(x, -1);
+  const bool is_float8 = multiplies_in_float8(module, in, out_features, options);
+  make_module(module, options.class_name, true);
   const Shape weight = options.transposed_weight ? Shape{in, out_features} : Shape{out_features, in};
   std::vector<int> parameters = {parameter_of(module, options.weight_name, weight)};
   if (options.bias) parameters.push_back(parameter_of(module, options.bias_name, {out_features}));
+  OpAttributes attributes{.transposed_weight = options.transposed_weight};
+  if (is_float8) {
+    attributes.float8 = float8_->recipe;
+    attributes.gathered_in_float8 = float8_->all_gather;
+    definition_.parameters[parameters.front()].gathered_in_float8 = float8_->all_gather;
+  }
   return op({.kind = OpKind::Linear,
              .module = module,
              .inputs = {x},
              .parameters = parameters,
-             .attributes = {.transposed_weight = options.transposed_weight}})[0];
+             .attributes = std::move(attributes)})[0];
 }
 
 BlockValue BlockBuilder::embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings,
@@ -68,11 +81,13 @@ BlockValue BlockBuilder::plain_embedding(std::string_view module, BlockValue ids
   refuse_adapters(module, "an embedding");
   make_module(module, options.class_name, true);
   const int weight = parameter_of(module, "weight", {num_embeddings, width}, options.fixed);
-  return op({.kind = OpKind::Embedding,
-             .module = module,
-             .inputs = {ids},
-             .parameters = {weight},
-             .attributes = {.padding_idx = options.padding_idx}})[0];
+  const BlockValue embedded = op({.kind = OpKind::Embedding,
+                                  .module = module,
+                                  .inputs = {ids},
+                                  .parameters = {weight},
+                                  .attributes = {.padding_idx = options.padding_idx}})[0];
+  if (lora_ != nullptr && lora_->input_grads) definition_.block.values[embedded.id].requires_grad = true;
+  return embedded;
 }
 
 BlockValue BlockBuilder::norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width,
@@ -88,11 +103,18 @@ BlockValue BlockBuilder::norm(OpKind kind, std::string_view module, BlockValue x
   return op({.kind = kind, .module = module, .inputs = {x}, .parameters = parameters, .attributes = attributes})[0];
 }
 
+bool BlockBuilder::decodes_as_automodel(std::string_view family) const {
+  return decodes_as_automodel_ && (family == "Llama" || family == "Qwen2" || family == "Qwen3");
+}
+
 BlockValue BlockBuilder::rms_norm(std::string_view module, BlockValue x, const NormOptions& options) {
   const std::string own = class_of(module);  // A norm that is a block of its own has the block's class.
-  const LigerPatch patch = patch_of_norm_class(options.class_name.empty() ? own : options.class_name, module);
+  const std::string_view class_name = options.class_name.empty() ? std::string_view(own) : options.class_name;
+  const LigerPatch patch = patch_of_norm_class(class_name, module);
   return norm(OpKind::RmsNorm, module, x, size(x, -1), options,
-              {.unit_offset = options.unit_offset,
+              {.one_op = decodes_as_automodel_ && is_norm_of_automodel(class_name),
+               .unit_offset = options.unit_offset,
+               .brief = options.brief,
                .wide_weight = options.wide_weight,
                .liger = patch != LigerPatch::None,
                .in_place = patch == LigerPatch::InPlace},
@@ -199,6 +221,7 @@ BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::in
                                         .by_halves = options.by_halves,
                                         .as_complex = options.complex,
                                         .from_cache = options.from_cache,
+                                        .of_positions = options.of_positions,
                                         .wide = options.wide,
                                         .written_out = options.elementwise},
                          .names = {"cos", "sin"}});
@@ -302,8 +325,8 @@ BlockValue BlockBuilder::softcap(BlockValue x, double cap) {
 BlockValue BlockBuilder::cast(BlockValue x, Dtype dtype) {
   return unary(OpKind::Cast, x, {.dtype = dtype});
 }
-BlockValue BlockBuilder::cast_as_trained(BlockValue x) {
-  return unary(OpKind::Cast, x, {.as_trained = true});
+BlockValue BlockBuilder::cast_as_trained(BlockValue x, bool unless_autocast) {
+  return unary(OpKind::Cast, x, {.as_trained = true, .unless_autocast = unless_autocast});
 }
 BlockValue BlockBuilder::detach(BlockValue x) {
   return unary(OpKind::Detach, x);
@@ -338,6 +361,12 @@ std::array<BlockValue, 3> BlockBuilder::split_three(BlockValue x, std::int64_t l
   const OpAttributes attributes = {.dim = dim, .length = length};
   const auto parts = op({.kind = OpKind::Split, .inputs = {x}, .attributes = attributes, .num_outputs = 3});
   return {parts[0], parts[1], parts[2]};
+}
+std::vector<BlockValue> BlockBuilder::split_by(BlockValue x, const std::vector<std::int64_t>& lengths,
+                                               std::int64_t dim) {
+  const OpAttributes attributes = {.dim = dim, .lengths = lengths};
+  const int parts = static_cast<int>(lengths.size());
+  return op({.kind = OpKind::Split, .inputs = {x}, .attributes = attributes, .num_outputs = parts});
 }
 BlockValue BlockBuilder::contiguous(BlockValue x) {
   return unary(OpKind::Contiguous, x);

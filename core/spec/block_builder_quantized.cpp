@@ -23,12 +23,12 @@ bool BlockBuilder::is_packed(const LinearOptions& options) const {
 
 BlockValue BlockBuilder::base_linear(std::string_view module, BlockValue x, std::int64_t out_features,
                                      const LinearOptions& options) {
-  return is_packed(options) ? packed_linear(module, x, out_features, options)
+  return is_packed(options) ? packed_linear(module, x, out_features, options, false)
                             : plain_linear(module, x, out_features, options);
 }
 
 BlockValue BlockBuilder::packed_linear(std::string_view module, BlockValue x, std::int64_t out_features,
-                                       const LinearOptions& options) {
+                                       const LinearOptions& options, bool cloned) {
   const std::int64_t numbers = size(x, -1) * out_features;
   const Dtype storage = storage_of(*quantization_, unpacked_);
   const auto scope = enter(module, "Linear4bit");
@@ -54,6 +54,7 @@ BlockValue BlockBuilder::packed_linear(std::string_view module, BlockValue x, st
              .attributes = {.dtype = unpacked_,
                             .out_features = out_features,
                             .nested = quantization_->is_double,
+                            .cloned = cloned,
                             .fp4 = quantization_->kind == FourBits::Fp4}})[0];
 }
 

@@ -39,9 +39,9 @@ std::vector<std::int64_t> BlockOptions::sizes(std::string_view name) const {
 std::span<const BlockKind> block_kinds() {
   static const std::vector<BlockKind> kinds = [] {
     std::vector<BlockKind> all;
-    for (const auto& family :
-         {common_blocks(), decoder_blocks(), moe_blocks(), bert_blocks(), vit_blocks(), conv_blocks(),
-          ecapa_tdnn_blocks(), encoder_decoder_blocks(), idle_blocks(), qwen3_tts_blocks(), roberta_blocks()}) {
+    for (const auto& family : {common_blocks(), decoder_blocks(), moe_blocks(), bert_blocks(), vit_blocks(),
+                               conv_blocks(), ecapa_tdnn_blocks(), encoder_decoder_blocks(), idle_blocks(),
+                               llama4_blocks(), mamba_blocks(), qwen3_tts_blocks(), roberta_blocks()}) {
       all.insert(all.end(), family.begin(), family.end());
     }
     std::sort(all.begin(), all.end(), [](const BlockKind& a, const BlockKind& b) { return a.name < b.name; });

@@ -63,6 +63,8 @@ std::vector<BlockKind> conv_blocks();             ///< ResNet.
 std::vector<BlockKind> ecapa_tdnn_blocks();       ///< A speaker encoder.
 std::vector<BlockKind> encoder_decoder_blocks();  ///< T5, Whisper.
 std::vector<BlockKind> idle_blocks();             ///< Modules whose forward does not run.
+std::vector<BlockKind> llama4_blocks();           ///< Llama 4.
+std::vector<BlockKind> mamba_blocks();            ///< Hybrids with state spaces.
 std::vector<BlockKind> roberta_blocks();
 std::vector<BlockKind> qwen3_tts_blocks();
 std::vector<BlockKind> vit_blocks();

@@ -94,6 +94,10 @@ Result<Model> captured_point(const ModelSpec& spec, const Workload& workload) {
       return failure("--liger", fmt::format("{} is a capture, and has the kernels that its script ran.", spec.name),
                      "Leave it out, or use Liger's kernels in the script and capture it again.");
     }
+    if (workload.float8) {
+      return failure("--fp8", fmt::format("{} is a capture, and has the layers that its script made.", spec.name),
+                     "Leave it out, or convert the layers in the script and capture it again.");
+    }
     if (workload.trainable.empty() && workload.frozen.empty()) return point;
     errors = check_trained(workload, point);
     if (!errors.empty()) return tl::unexpected(std::move(errors));

@@ -76,7 +76,8 @@ void initial_fields(Fields& fields, SpecInitialValues& out) {
 }
 
 bool is_norm(OpKind kind) {
-  return kind == OpKind::RmsNorm || kind == OpKind::LayerNorm || kind == OpKind::GroupNorm || kind == OpKind::BatchNorm;
+  return kind == OpKind::RmsNorm || kind == OpKind::LayerNorm || kind == OpKind::GroupNorm ||
+         kind == OpKind::BatchNorm || kind == OpKind::GatedRmsNorm;
 }
 
 /// By the role of a parameter in the op that reads it first.
@@ -86,8 +87,8 @@ InitialValues usual_of(const Op& op, std::size_t index, const InitialValues& wei
     const bool is_zero = op.kind == OpKind::RmsNorm && op.attributes.unit_offset;
     return {.distribution = Distribution::Constant, .std = 0, .value = is_zero ? 0.0 : 1.0};
   }
-  const bool has_bias =
-      is_norm(op.kind) || op.kind == OpKind::Linear || op.kind == OpKind::Conv1d || op.kind == OpKind::Conv2d;
+  const bool has_bias = is_norm(op.kind) || op.kind == OpKind::Linear || op.kind == OpKind::Conv1d ||
+                        op.kind == OpKind::Conv2d || op.kind == OpKind::CausalConv1d;
   if (has_bias && index == 1) return {.distribution = Distribution::Constant, .std = 0, .value = 0};
   InitialValues values = weights;
   if (op.kind == OpKind::Embedding && index == 0) values.zero_row = op.attributes.padding_idx;

@@ -97,9 +97,10 @@ void add_masks(BlockBuilder& b, const BlockOptions& options, BlockValue hidden) 
     return;
   }
   if (window == 0 || (seq < window && !b.pads_rows()) || b.is_packed()) return;
-  const std::int64_t rows = b.pads_rows() ? b.size(hidden, 0) : 1;
-  b.output("window_mask",
-           b.filled({rows, 1, seq, seq}, Dtype::Bool, {.length = window, .fill = ConstantFill::WindowMask}));
+  const bool in_chunks = options.flag("chunked_mask");
+  const std::int64_t rows = b.pads_rows() || in_chunks ? b.size(hidden, 0) : 1;
+  const ConstantFill fill = in_chunks ? ConstantFill::ChunkMask : ConstantFill::WindowMask;
+  b.output("window_mask", b.filled({rows, 1, seq, seq}, Dtype::Bool, {.length = window, .fill = fill}));
 }
 
 }  // namespace
@@ -131,6 +132,13 @@ void pass_positions(BlockBuilder& b) {
   b.output("sin", b.reshape(positions, shape));
 }
 
+// NeMo Automodel's LlamaRotaryEmbedding: cos and sin of all positions are made in the first forward, and kept.
+BlockBuilder::CosSin table_of_positions(BlockBuilder& b, BlockValue positions, std::int64_t seq,
+                                        std::int64_t head_dim) {
+  for (const char* name : {"_cos_cache", "_sin_cache"}) b.buffer(name, {seq, head_dim}, Dtype::Float32, false);
+  return b.rotary_table(positions, head_dim, {}, {.wide = true, .of_positions = true});
+}
+
 // Hugging Face makes the position ids in the forward pass, [1, seq] for all samples.
 void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue hidden = b.input("hidden");
@@ -141,12 +149,14 @@ void rotary_table(BlockBuilder& b, const BlockOptions& options) {
   const auto given = b.optional_input("position_ids");
   BlockValue positions = given ? *given : b.positions({1, b.size(hidden, 1)});
   if (options.flag("by_sample")) positions = b.expand(positions, {b.size(hidden, 0), b.size(hidden, 1)});
-  const auto table = b.rotary_table(positions, head_dim, frequencies_of(b, options),
-                                    {.wide = options.flag("wide"),
-                                     .by_halves = options.flag("by_halves"),
-                                     .complex = options.flag("complex"),
-                                     .elementwise = options.flag("elementwise"),
-                                     .interleaved = options.flag("interleaved")});
+  const auto table = b.decodes_as_automodel(options.text("family", "Llama"))
+                         ? table_of_positions(b, positions, b.size(hidden, 1), head_dim)
+                         : b.rotary_table(positions, head_dim, frequencies_of(b, options),
+                                          {.wide = options.flag("wide"),
+                                           .by_halves = options.flag("by_halves"),
+                                           .complex = options.flag("complex"),
+                                           .elementwise = options.flag("elementwise"),
+                                           .interleaved = options.flag("interleaved")});
   const bool is_local = options.flag("local");
   b.output(is_local ? "cos_local" : "cos", table.cos);
   b.output(is_local ? "sin_local" : "sin", table.sin);
@@ -162,7 +172,8 @@ std::string rotary_class(const BlockOptions& options) {
 
 void rms_norm(BlockBuilder& b, const BlockOptions& options) {
   b.output("hidden", b.rms_norm("", b.input("hidden"),
-                                {.unit_offset = options.flag("unit_offset"),
+                                {.brief = options.flag("brief"),
+                                 .unit_offset = options.flag("unit_offset"),
                                  .wide_weight = options.flag("wide_weight"),
                                  .eps = norm_eps(b, options, "eps")}));
 }
@@ -233,6 +244,8 @@ BlockKind rotary_table_kind() {
            {"sliding_window", OptionType::Count, false,
             "Makes window_mask too if the sequence is as long: the mask of layers that look back so many "
             "tokens. Defaults to no such layers."},
+           {"chunked_mask", OptionType::Flag, false,
+            "That mask is of chunks of so many tokens, with a row for each sample (Llama 4)."},
            {"by_halves", OptionType::Flag, false, "The tables are half as wide as a head (gpt-oss)."},
            {"elementwise", OptionType::Flag, false,
             "Angles are products of numbers, not of matrices (transformers 5)."},
@@ -266,6 +279,7 @@ std::vector<BlockKind> common_blocks() {
       {.name = "rms_norm",
        .doc = "hidden to hidden, normalized by its root mean square.",
        .options = {{"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Gemma)."},
+                   {"brief", OptionType::Flag, false, "Its numbers in fp32 live until they are cast (Llama 4)."},
                    {"wide_weight", OptionType::Flag, false,
                     "Multiplies by the weight in fp32, and casts last (OLMo 2)."},
                    {"eps", OptionType::Number, false, "Added to the mean square. Defaults to 1e-6."}},

@@ -7,8 +7,8 @@
 //   gpt2_layer     the same shape with LayerNorm, biases, one fused q, k, v projection and weights stored as [in, out].
 //
 // Sources: models/llama, mistral, qwen2, qwen3, smollm3, phi3, gemma2, gemma3, glm4, olmo2, olmo3, granite and gpt2
-// /modeling_*.py of transformers 4.57; cohere, cohere2, phi, starcoder2, stablelm, nemotron, ministral3 and
-// hunyuan_v1_dense of 5.24: names, order of registration and order of calls.
+// /modeling_*.py of transformers 4.57; cohere, cohere2, phi, starcoder2, stablelm, nemotron, ministral3,
+// hunyuan_v1_dense and llama4 of 5.24: names, order of registration and order of calls.
 // Not modeled: key-value caches, which training does not need.
 
 #include <fmt/format.h>
@@ -62,11 +62,17 @@ std::vector<OptionRule> decoder_attention_rules() {
       {"unit_offset", OptionType::Flag, false, "Norms multiply by 1 + weight (Gemma)."},
       {"wide_weight", OptionType::Flag, false, "Norms multiply by the weight in fp32, and cast last (OLMo 2)."},
       {"rotary_by_halves", OptionType::Flag, false, "Rotary positions turn halves in products of their own (gpt-oss)."},
+      {"gated_output", OptionType::Flag, false,
+       "The query projection makes a gate, too: what is attended to is multiplied by its sigmoid (Qwen3-Next)."},
       {"sinks", OptionType::Flag, false, "One more score of no key in each row of attention (gpt-oss)."},
       {"sliding_window", OptionType::Count, false, "Tokens that attention looks back; 0: all."},
       {"attention_softcap", OptionType::Number, false, "Cap on attention scores (Gemma-2)."},
       {"scaled_queries", OptionType::Flag, false,
        "Queries are multiplied by a factor of their position, 1 within the positions of pre-training (Ministral 3)."},
+      {"qk_l2_norm", OptionType::Flag, false,
+       "q and k are divided by their root mean square in layers with rotary positions, after them (Llama 4)."},
+      {"temperature_tuning", OptionType::Flag, false,
+       "In layers without rotary positions, queries are multiplied by a factor of their position in fp32 (Llama 4)."},
       {"output_projection",
        OptionType::Text,
        false,
@@ -77,8 +83,9 @@ std::vector<OptionRule> decoder_attention_rules() {
       {"attention_dropout", OptionType::Number, false, "Dropout on attention weights. Defaults to 0."},
       norm_eps_rule(kRmsNormEpsDoc),
   };
-  const std::vector<OptionRule> latent = latent_attention_rules();
-  rules.insert(rules.end(), latent.begin(), latent.end());
+  for (const auto& more : {latent_attention_rules(), linear_attention_rules()}) {
+    rules.insert(rules.end(), more.begin(), more.end());
+  }
   return rules;
 }
 
@@ -86,6 +93,7 @@ namespace {
 
 struct Heads {
   BlockValue query, key, value;
+  BlockValue gate = {};  ///< [batch, seq, heads * dim]; none if id < 0.
 };
 
 /// Slices of one projection. The published code registers the output projection first.
@@ -145,6 +153,26 @@ void refuse_beyond_titan(BlockBuilder& b, const BlockOptions& options) {
   b.fail(fmt::format("torchtitan 0.3 has no attention of {}.", family), "Write --flavor torchtitan or transformers.");
 }
 
+struct HeadSizes {
+  std::int64_t heads = 1, kv_heads = 1, head_dim = 1;
+};
+
+/// Qwen3-Next: each query head stands next to its gate.
+template <class Normed>
+Heads gated_projections(BlockBuilder& b, BlockValue x, const HeadSizes& s, const LinearOptions& qkv, Normed normed) {
+  const BlockValue both = split_heads(b, b.linear("q_proj", x, 2 * s.heads * s.head_dim, qkv), s.heads);
+  const auto parts = b.split(both, 2, -1);
+  b.local("query_states", parts[0]);
+  const Shape flat = {b.size(x, 0), b.size(x, 1), s.heads * s.head_dim};
+  const BlockValue gate = b.local("gate", b.reshape(b.contiguous(parts[1]), flat));
+  const BlockValue q = b.local("query_states", normed("q_norm", parts[0]));
+  const BlockValue k = b.local(
+      "key_states", normed("k_norm", split_heads(b, b.linear("k_proj", x, s.kv_heads * s.head_dim, qkv), s.kv_heads)));
+  const BlockValue v =
+      b.local("value_states", split_heads(b, b.linear("v_proj", x, s.kv_heads * s.head_dim, qkv), s.kv_heads));
+  return {q, k, v, gate};
+}
+
 Heads projections(BlockBuilder& b, const BlockOptions& options, BlockValue x, std::int64_t heads, std::int64_t kv_heads,
                   std::int64_t head_dim, const NormOptions& norm) {
   if (b.attends_as_titan()) return titan_projection(b, options, x, heads, kv_heads, head_dim, norm);
@@ -153,12 +181,15 @@ Heads projections(BlockBuilder& b, const BlockOptions& options, BlockValue x, st
   const bool over_all = options.flag("qk_norm_of_all_heads");
   for (const char* name : {"q_proj", "k_proj", "v_proj"}) b.declare(name, "Linear");
   b.declare(options.text("output_projection", "o_proj"), "Linear");
+  const auto normed = [&](const char* norm_name, BlockValue split) {
+    return options.flag("qk_norm") ? b.rms_norm(norm_name, split, norm) : split;
+  };
   const auto one = [&](const char* linear, const char* norm_name, std::int64_t number) {
     BlockValue all = b.linear(linear, x, number * head_dim, qkv);
     if (over_all) all = b.rms_norm(norm_name, all, norm);
-    const BlockValue split = split_heads(b, all, number);
-    return options.flag("qk_norm") ? b.rms_norm(norm_name, split, norm) : split;
+    return normed(norm_name, split_heads(b, all, number));
   };
+  if (options.flag("gated_output")) return gated_projections(b, x, {heads, kv_heads, head_dim}, qkv, normed);
   const BlockValue q = b.local("query_states", one("q_proj", "q_norm", heads));
   const BlockValue k = b.local("key_states", one("k_proj", "k_norm", kv_heads));
   const BlockValue v =
@@ -207,8 +238,33 @@ static BlockValue mask_of(BlockBuilder& b, const BlockOptions& options) {
   return (has_window ? b.optional_input("window_mask") : padding_mask_of(b)).value_or(given);
 }
 
+/// What a family does to queries and keys after their rotation.
+static void finish_queries(BlockBuilder& b, const BlockOptions& options, BlockValue x, const std::string& norm_class,
+                           BlockBuilder::QueryKey& rotated) {
+  if (options.flag("rope", true) && options.flag("qk_l2_norm")) {
+    const NormOptions norm = {.affine = false, .class_name = "Llama4TextL2Norm", .eps = norm_eps(b, options)};
+    rotated.query = b.local("query_states", b.rms_norm("qk_norm", rotated.query, norm));
+    rotated.key = b.local("key_states", b.rms_norm("qk_norm", rotated.key, norm));
+  }
+  if (!options.flag("rope", true) && options.flag("temperature_tuning")) {
+    const BlockValue factor = b.local("attn_scales", b.constant({1, b.size(x, 1), 1, 1}, 1, Dtype::Float32));
+    const BlockValue scaled = b.mul(rotated.query, factor);
+    rotated.query = b.local("query_states", b.op({.kind = OpKind::Cast, .inputs = {scaled}}).front());
+  }
+  if (options.flag("scaled_queries")) {
+    const BlockValue factor = b.constant({1, b.size(x, 1), 1, 1}, 1);
+    rotated.query = b.local("query_states", b.mul(rotated.query, factor));
+  }
+  if (options.flag("qk_norm_last")) {
+    const NormOptions norm = decoder_norm(b, options, norm_class);
+    rotated.query = b.local("query_states", b.rms_norm("query_layernorm", rotated.query, norm));
+    rotated.key = b.local("key_states", b.rms_norm("key_layernorm", rotated.key, norm));
+  }
+}
+
 BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x) {
   if (b.attends_as_titan()) refuse_beyond_titan(b, options);
+  if (options.flag("linear_attention")) return linear_attention(b, options, x);
   if (options.has("kv_lora_rank")) return latent_attention(b, options, x);
   const std::string family = family_of(options);
   const std::int64_t hidden = b.size(x, -1);
@@ -228,7 +284,8 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
 
   const auto scope = b.enter("self_attn", family + "Attention");
   const int sinks = options.flag("sinks") ? b.parameter_of("", "sinks", {heads}) : -1;
-  const auto [q, k, v] = projections(b, options, x, heads, kv_heads, head_dim, decoder_norm(b, options, norm_class));
+  const auto [q, k, v, gate] =
+      projections(b, options, x, heads, kv_heads, head_dim, decoder_norm(b, options, norm_class));
   BlockBuilder::QueryKey rotated{q, k};
   if (b.attends_as_titan()) {
     rotated = titan_rotary(b, {q, k, v}, family == "Llama");
@@ -240,28 +297,22 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
                        {.partial = options.flag("partial_rotary"),
                         .interleaved = options.flag("interleaved_rotary"),
                         .by_halves = options.flag("rotary_by_halves"),
-                        .wide = options.flag("wide_rotary"),
+                        .complex = options.flag("complex_rotary"),
+                        .wide = options.flag("wide_rotary") || b.decodes_as_automodel(family),
                         .family = family});
     b.local("query_states", rotated.query);
     b.local("key_states", rotated.key);
   }
-  if (options.flag("scaled_queries")) {
-    const BlockValue factor = b.constant({1, b.size(x, 1), 1, 1}, 1);
-    rotated.query = b.local("query_states", b.mul(rotated.query, factor));
-  }
-  if (options.flag("qk_norm_last")) {
-    const NormOptions norm = decoder_norm(b, options, norm_class);
-    rotated.query = b.local("query_states", b.rms_norm("query_layernorm", rotated.query, norm));
-    rotated.key = b.local("key_states", b.rms_norm("key_layernorm", rotated.key, norm));
-  }
-  const BlockValue mixed = b.attention(rotated.query, rotated.key, v,
-                                       {.causal = true,
-                                        .window = options.integer("sliding_window"),
-                                        .softcap = options.number("attention_softcap"),
-                                        .dropout = options.number("attention_dropout"),
-                                        .bias = mask_of(b, options),
-                                        .scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0,
-                                        .sinks = sinks});
+  finish_queries(b, options, x, norm_class, rotated);
+  BlockValue mixed = b.attention(rotated.query, rotated.key, v,
+                                 {.causal = true,
+                                  .window = options.integer("sliding_window"),
+                                  .softcap = options.number("attention_softcap"),
+                                  .dropout = options.number("attention_dropout"),
+                                  .bias = mask_of(b, options),
+                                  .scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0,
+                                  .sinks = sinks});
+  if (gate.id >= 0) mixed = b.local("attn_output", b.mul(b.local("attn_output", mixed), b.sigmoid(gate)));
   const BlockValue output =
       b.linear(options.text("output_projection", "o_proj"), mixed, hidden, {.bias = options.flag("output_bias")});
   return b.dropout("", output, options.number("residual_dropout"));
@@ -317,7 +368,7 @@ void parallel_layer(BlockBuilder& b, const BlockOptions& options) {
 
 void decoder_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string family = family_of(options);
-  b.declare("self_attn", family + "Attention");
+  declare_mixer(b, options);
   b.declare("mlp", family + "MLP");
   if (options.text("norms", "before").starts_with("shared")) return parallel_layer(b, options);
   const LayerNorms& norms = norms_of(options);

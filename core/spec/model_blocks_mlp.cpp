@@ -105,7 +105,7 @@ std::vector<OptionRule> decoder_mlp_rules() {
 }
 
 BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x,
-                     std::int64_t intermediate) {
+                     std::int64_t intermediate, std::string_view activation) {
   const LinearOptions linear = {.bias = options.flag("mlp_bias")};
   const auto scope = b.enter(module, family_of(options) + "MLP");
   if (options.flag("fused_gate_up")) return fused_mlp(b, options, x, intermediate);
@@ -113,13 +113,13 @@ BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_v
   const BlockValue wide = b.linear("gate_proj", x, intermediate, linear);
   if (b.has_liger_glu(family_of(options))) {
     const Activation& function = activation_of(options);
-    b.declare("act_fn", function.class_name);
+    b.declare(activation, function.class_name);
     const BlockValue up = b.linear("up_proj", x, intermediate, linear);
     const BlockValue output =
         b.linear("down_proj", b.liger_glu(wide, up, function.kind == OpKind::Gelu), b.size(x, -1), linear);
     return b.dropout("", output, options.number("residual_dropout"));
   }
-  const BlockValue gate = activated(b, options, "act_fn", wide);
+  const BlockValue gate = activated(b, options, activation, wide);
   const BlockValue up = b.linear("up_proj", x, intermediate, linear);
   const BlockValue output = b.linear("down_proj", b.mul(gate, up), b.size(x, -1), linear);
   return b.dropout("", output, options.number("residual_dropout"));

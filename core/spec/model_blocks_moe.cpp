@@ -252,7 +252,7 @@ void moe_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string norm_class = family + "RMSNorm";
   const NormOptions norm = decoder_norm(b, options, norm_class);
   const ExpertNames& names = options.text("naming", "qwen") == "mixtral" ? kMixtral : kQwen;
-  b.declare("self_attn", family + "Attention");
+  declare_mixer(b, options);
   b.declare(options.flag("stacked") ? "mlp" : names.moe, moe_class(options));
   b.declare("input_layernorm", norm_class);
   b.declare("post_attention_layernorm", norm_class);

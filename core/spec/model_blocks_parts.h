@@ -37,6 +37,13 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
 BlockValue latent_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x);
 std::vector<OptionRule> latent_attention_rules();
 
+/// What takes the place of attention in a layer with the option "linear_attention", below "linear_attn". x
+/// [batch, seq, hidden] -> the same shape.
+BlockValue linear_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x);
+std::vector<OptionRule> linear_attention_rules();
+/// Registers the attention of a layer, or what takes its place.
+void declare_mixer(BlockBuilder& b, const BlockOptions& options);
+
 /// The norms of a layer: options "norm_eps", "unit_offset" and "wide_weight". REQUIRES: `class_name` outlives it.
 NormOptions decoder_norm(BlockBuilder& b, const BlockOptions& options, std::string_view class_name);
 
@@ -45,8 +52,9 @@ BlockValue decoder_mlp(BlockBuilder& b, const BlockOptions& options, BlockValue 
 std::vector<OptionRule> decoder_mlp_rules();
 
 /// down(activation(gate(x)) * up(x)) of width `intermediate` below `module`. [..., hidden] -> the same shape.
+/// `activation` is the name of the activation's module.
 BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x,
-                     std::int64_t intermediate);
+                     std::int64_t intermediate, std::string_view activation = "act_fn");
 
 /// The first word of the class names: "Qwen3" in "Qwen3DecoderLayer".
 std::string family_of(const BlockOptions& options);

@@ -1,10 +1,9 @@
 // Builds a Model from a spec and a workload.
 //
-// Evaluates all numbers first, so that every bad one is reported. Then it processes the entries in order. An entry
-// becomes one block, for the shapes of its inputs; each repetition only binds that block to its own modules and
-// parameters. A repetition with inputs of other shapes, or with other options in turn, gets a block of its own. Equal
-// blocks are merged. At the end it ties parameters, sorts everything into PyTorch's order of registration, and derives
-// the gradient flow.
+// Evaluates all numbers first, so that every bad one is reported. Then each entry becomes one block, for the shapes of
+// its inputs; each repetition only binds that block to its own modules and parameters. A repetition with inputs of
+// other shapes, or with other options in turn, gets a block of its own. Equal blocks are merged. At the end it ties
+// parameters, sorts everything into PyTorch's order of registration, and derives the gradient flow.
 
 #include <fmt/format.h>
 
@@ -20,6 +19,7 @@
 #include "core/spec/block_kinds.h"
 #include "core/spec/captured_model.h"
 #include "core/spec/dimensions.h"
+#include "core/spec/float8_layers.h"
 #include "core/spec/liger_parts.h"
 #include "core/spec/model_spec.h"
 #include "core/spec/module_tree.h"
@@ -91,6 +91,7 @@ class Builder {
   std::int64_t num_parameter_elements_ = 0;
   FoundTargets adapters_;
   LigerParts liger_;
+  Float8Layers float8_;
   std::optional<PackedRow> row_;
   Errors errors_;
 };
@@ -185,11 +186,14 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   BlockBuilder builder(entry.kind == nullptr ? "ops" : std::string(entry.kind->name), class_name, available_to(module));
   builder.pad_rows(workload_.padding_mask);
   builder.attend_as_titan(workload_.titan_attention);
+  builder.decode_as_automodel(workload_.automodel_decoders);
+  builder.adapt_in_one_op(workload_.lora_in_one_op);
   // The number of a repetition is no part of a target.
   if (workload_.lora) builder.adapt(*workload_.lora, module.repeated ? module.name + "0" : module.name);
   if (row_) builder.pack(row_->attention, row_->documents);
   if (workload_.quantization) builder.quantize(*workload_.quantization, spec_.dtype);
   if (workload_.liger) builder.use_liger(*workload_.liger);
+  if (workload_.float8) builder.use_float8(*workload_.float8, names_of_runs(module));
   if (entry.kind == nullptr) {
     write_plain_ops(builder, module, entry.op_options);
   } else {
@@ -197,6 +201,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   }
   adapters_.note(builder);
   liger_.note(builder);
+  float8_.note(builder);
   auto definition = builder.finish();
   if (!definition) {
     Errors errors = std::move(definition).error();
@@ -418,6 +423,7 @@ void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const st
     }
     if (model_.parameters.size() > before) num_parameter_elements_ += num_elements(shape);
     model_.parameters[*id].stands_for = parameter.stands_for;
+    model_.parameters[*id].gathered_in_float8 = parameter.gathered_in_float8;
     call.parameters.push_back(*id);
   }
   if (module.repeated) mark_hidden_matrices(definition.block, call);
@@ -445,12 +451,6 @@ void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const st
   model_.calls.push_back(std::move(call));
   call_where_.push_back(module.where);
   if (module.repeated) add_to_stack(module, static_cast<int>(model_.calls.size()) - 1);
-}
-
-bool is_kv_cache(const Block& block, int value) {
-  return std::any_of(block.ops.begin(), block.ops.end(), [&](const Op& op) {
-    return op.kind == OpKind::KvCache && std::find(op.outputs.begin(), op.outputs.end(), value) != op.outputs.end();
-  });
 }
 
 void Builder::add_outputs(const SpecModule& module, const WrittenBlock& written, const std::string& base, Call& call) {
@@ -530,13 +530,13 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   if (row_) append(errors_, check_packed(*row_, model_));
   if (workload_.titan_attention) append(errors_, check_titan(model_));
   if (workload_.liger) append(errors_, liger_.check(*workload_.liger, spec_.name));
+  if (workload_.float8) append(errors_, float8_.check(*workload_.float8, spec_.name));
   if (!errors_.empty()) return;
   append(errors_, tree_.tie(spec_.tied));
   append(errors_, tree_.finish(spec_.registration));
   if (errors_.empty()) append(errors_, set_initial_values(spec_.initial_values, model_));
   if (workload_.lora) start_adapters(model_);
   set_trainable(recipe);
-
   SpecNumber tokens{.text = dimensions.has("seq") ? "batch * seq" : "batch", .where = spec_.file_name};
   if (spec_.tokens_per_step) tokens = *spec_.tokens_per_step;
   const auto num_tokens = dimensions.integer(tokens, 1);
@@ -546,6 +546,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   model_.notes.insert(model_.notes.end(), recipe.notes.begin(), recipe.notes.end());
   if (workload_.lora) model_.notes.push_back(note_of_adapters(*workload_.lora, model_));
   if (workload_.quantization) model_.notes.push_back(note_of_quantized(*workload_.quantization, spec_.dtype, model_));
+  if (workload_.float8) model_.notes.push_back(note_of_float8(*workload_.float8, model_));
 }
 
 Result<Model> Builder::run() {

@@ -214,9 +214,12 @@ struct Workload {
   std::optional<LoraOptions> lora = {};  ///< Adapters on linear layers; everything else is frozen before the patterns.
   std::optional<Packing> packing = {};   ///< A micro-batch is one row of several documents.
   bool titan_attention = false;          ///< `Implementations::titan_attention`.
+  bool automodel_decoders = false;       ///< `Implementations::automodel_decoders`.
+  bool lora_in_one_op = false;           ///< `Implementations::lora_in_one_op`.
   bool padding_mask = false;             ///< `Implementations::padding_mask`, if the model's blocks can make one.
   std::optional<Quantization> quantization = {};  ///< The frozen base is stored so. REQUIRES: adapters.
   std::optional<LigerKernels> liger = {};         ///< Parts of the model are kernels of Liger.
+  std::optional<Float8Training> float8 = {};      ///< Linear layers multiply in 8-bit floats.
   bool loss_after_root = false;  ///< `Implementations::loss_after_root`, if the last entry is the loss alone, and
   bool float_logits = false;     ///< `Implementations::float_logits`, if there is such an entry.
   /// `LossRow::takes_head`: the head and the loss become one op, if the model ends with a head and such an entry.

@@ -12,7 +12,13 @@ Result<void> build_other_models(const Workload& workload, Model& model) {
   Errors errors;
   for (const OtherSpec& other : workload.also) {
     if (other.spec == nullptr) continue;
-    Workload same{.loss_after_root = workload.loss_after_root,
+    if (workload.padding_mask && !makes_padding_mask(*other.spec)) {
+      errors.push_back({"--also", fmt::format("{} makes no mask of padding.", other.options.file),
+                        "Leave --padding-mask out, or name a decoder."});
+      continue;
+    }
+    Workload same{.padding_mask = workload.padding_mask,
+                  .loss_after_root = workload.loss_after_root,
                   .float_logits = workload.float_logits,
                   .loss_takes_head = workload.loss_takes_head,
                   .loss_calls_head = workload.loss_calls_head};

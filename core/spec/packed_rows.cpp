@@ -73,6 +73,14 @@ Errors check_packed(const PackedRow& row, const Model& model) {
   bool is_any = false;
   for (const Block& block : model.blocks) {
     for (const Op& op : block.ops) {
+      if (is_scan(op.kind)) {
+        return {
+            {std::string(kPackingPlace),
+             fmt::format("A scan of {} runs over a row's documents as one: transformers refuses packed rows without "
+                         "other packages.",
+                         model.name),
+             "Leave it out."}};
+      }
       if (op.kind != OpKind::Attention) continue;
       is_any = true;
       const std::string why = why_not_packed(row, op, block);

@@ -22,6 +22,8 @@ bool makes_padding_mask(const ModelSpec& spec) {
 void apply_implementations(const Implementations& use, Workload& workload) {
   workload.padding_mask = use.padding_mask;
   workload.titan_attention = use.titan_attention;
+  workload.automodel_decoders = use.automodel_decoders;
+  workload.lora_in_one_op = use.lora_in_one_op;
   workload.loss_after_root = use.loss_after_root;
   workload.float_logits = use.float_logits;
   workload.loss_takes_head = loss_row(use.loss).takes_head;
@@ -36,7 +38,8 @@ Workload workload_of(const Plan& plan) {
                     .lora = plan.lora,
                     .packing = plan.packing,
                     .quantization = plan.quantization,
-                    .liger = plan.liger};
+                    .liger = plan.liger,
+                    .float8 = plan.float8};
   apply_implementations(plan.runtime.implementations, workload);
   return workload;
 }

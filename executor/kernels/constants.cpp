@@ -20,6 +20,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/floor_divide.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/ones.h>
@@ -144,6 +145,14 @@ at::Tensor window_mask(const OpAttributes& attributes, const Shape& shape, c10::
   return at::zeros(shape, on_host(dtype)).masked_fill_(seen.logical_not(), lowest_number(dtype));
 }
 
+at::Tensor chunk_mask(const OpAttributes& attributes, const Shape& shape) {
+  const auto chunks = [&](std::int64_t tokens) {
+    return at::floor_divide(at::arange(tokens, on_host(c10::kLong)), attributes.length);
+  };
+  const at::Tensor same = chunks(shape[shape.size() - 2]).unsqueeze(1).eq(chunks(shape.back()).unsqueeze(0));
+  return at::ones(shape, on_host(c10::kBool)).tril_(0).logical_and_(same);
+}
+
 }  // namespace
 
 at::Tensor make_constant(const OpAttributes& attributes, const Shape& shape, c10::ScalarType dtype,
@@ -165,6 +174,8 @@ at::Tensor make_constant(const OpAttributes& attributes, const Shape& shape, c10
       return at::full(shape, lowest_number(dtype), options).triu_(1);
     case ConstantFill::WindowMask:
       return window_mask(attributes, shape, dtype).to(device);
+    case ConstantFill::ChunkMask:
+      return chunk_mask(attributes, shape).to(device);
     case ConstantFill::DocumentMask:  // Only packed models have it, which check_executable refuses.
     case ConstantFill::RelativeBuckets:
     case ConstantFill::Rows:

@@ -59,6 +59,7 @@ Tensors constant(const OpRun& run);
 Tensors router(const OpRun& run);
 Tensors experts(const OpRun& run);
 Tensors grouped_experts(const OpRun& run);
+Tensors dense_experts(const OpRun& run);
 
 Tensors cross_entropy(const OpRun& run);
 Tensors linear_cross_entropy(const OpRun& run);

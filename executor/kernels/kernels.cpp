@@ -11,7 +11,8 @@ namespace fsdp::executor {
 namespace {
 
 // In the order of the enum. Recorded ops have no kernel: only their script can run them, and an earlier check refuses
-// them. So have layers of bitsandbytes and Liger, whose kernels are on GPUs.
+// them. So have layers of bitsandbytes, Liger and NeMo
+// Automodel, whose kernels are on GPUs.
 constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::linear,
     kernels::embedding,
@@ -26,6 +27,11 @@ constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::rotary_table,
     kernels::rotary,
     kernels::attention,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
     kernels::silu,
     kernels::gelu,
     kernels::relu,
@@ -36,6 +42,7 @@ constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::sub,
     kernels::scale,
     kernels::softcap,
+    nullptr,
     nullptr,
     kernels::dropout,
     kernels::cast,
@@ -62,6 +69,7 @@ constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
     kernels::router,
     kernels::experts,
     kernels::grouped_experts,
+    kernels::dense_experts,
     kernels::cross_entropy,
     kernels::linear_cross_entropy,
     kernels::mse_loss,

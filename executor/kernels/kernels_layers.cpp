@@ -14,11 +14,13 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv1d.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/group_norm.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/index_add.h>
@@ -34,6 +36,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/scatter.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
@@ -275,6 +278,22 @@ Tensors grouped_experts(const OpRun& run) {
     result = at::index_add(result, 0, rows, current.to(x.scalar_type()));
   }
   return {result};
+}
+
+// transformers 5.24 models/llama4/modeling_llama4.py, Llama4TextMoe.
+Tensors dense_experts(const OpRun& run) {
+  const at::Tensor& x = run.inputs[0];
+  const at::Tensor& scores = run.inputs[1];
+  const std::int64_t experts = run.attributes().num_experts;
+  const auto [best, indices] = at::topk(scores, run.attributes().experts_per_token, 1);
+  const at::Tensor lowest =
+      at::full_like(scores, -std::numeric_limits<double>::infinity(), at::TensorOptions().requires_grad(false));
+  const at::Tensor scattered = at::scatter(lowest, 1, indices, best);
+  const at::Tensor factors = at::sigmoid(scattered.to(c10::kFloat)).to(scores.scalar_type());
+  const at::Tensor rows = x.repeat({experts, 1}) * factors.transpose(0, 1).reshape({-1, 1});
+  const Tensors parts = at::bmm(rows.view({experts, -1, x.size(1)}), run.parameters[0]).chunk(2, -1);
+  const at::Tensor results = at::bmm(parts[1] * at::silu(parts[0]), run.parameters[1]);
+  return {results.view({-1, x.size(1)}), rows, factors};
 }
 
 namespace {

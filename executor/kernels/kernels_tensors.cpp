@@ -73,6 +73,7 @@ Tensors mul(const OpRun& run) {
 }
 
 Tensors add(const OpRun& run) {
+  if (run.attributes().in_place) return {run.inputs[0].add_(run.inputs[1])};
   return {run.inputs[0] + run.inputs[1]};
 }
 
@@ -163,6 +164,7 @@ Tensors expand(const OpRun& run) {
 Tensors split(const OpRun& run) {
   const OpAttributes& a = run.attributes();
   const at::Tensor& x = run.inputs[0];
+  if (!a.lengths.empty()) return x.split_with_sizes(a.lengths, a.dim);
   if (a.length > 0) return x.split_with_sizes({a.length, x.size(a.dim) - a.length}, a.dim);
   return x.chunk(static_cast<std::int64_t>(run.op.outputs.size()), a.dim);
 }

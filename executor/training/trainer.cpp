@@ -56,10 +56,39 @@ Optimizer optimizer_of(const Plan& plan) {
   return optimizer;
 }
 
+// Parallelism beside that of data.
+void refuse_parallelism(const Plan& plan, Errors& errors) {
+  if (plan.mesh.ep == 1) return;
+  errors.push_back({"/mesh/ep", "fsdp-exec does not exchange tokens between ranks.", "Plan without --ep."});
+}
+
+/// Parts of other libraries, whose kernels need a GPU.
+void refuse_other_libraries(const Plan& plan, Errors& errors) {
+  if (plan.quantization) {
+    errors.push_back({"/model/quantization", "Layers of bitsandbytes have kernels for GPUs alone.",
+                      "Leave it out, or write: fsdp-plan execute, which trains with the library itself."});
+  }
+  if (plan.liger) {
+    errors.push_back({"/model/liger_kernels", "Kernels of Liger run on GPUs alone.",
+                      "Leave it out, or write: fsdp-plan execute, which trains with the library itself."});
+  }
+  if (plan.float8) {
+    errors.push_back({"/model/float8", "Float8 layers of torchao run on GPUs alone.",
+                      "Leave it out, or write: fsdp-plan execute, which trains with the library itself."});
+  }
+  if (plan.runtime.implementations.automodel_decoders || plan.runtime.implementations.lora_in_one_op ||
+      plan.runtime.implementations.norm_in_float64) {
+    errors.push_back({"/runtime/flavor", "fsdp-exec does not run NeMo Automodel's classes and clipping.",
+                      "Write: fsdp-plan rehearse, which runs the plan with PyTorch on stub GPUs."});
+  }
+}
+
 }  // namespace
 
 Errors check_executable(const Plan& plan) {
   Errors errors;
+  refuse_parallelism(plan, errors);
+  refuse_other_libraries(plan, errors);
   if (plan.runtime.framework != kDefaultFramework) {
     errors.push_back({"/runtime/name",
                       fmt::format("fsdp-exec trains plans of FSDP2, but this one is for {}.",
@@ -71,14 +100,6 @@ Errors check_executable(const Plan& plan) {
                       fmt::format("fsdp-exec has AdamW, Adam and SGD of PyTorch, and the plan trains with {}.",
                                   optimizer_row(plan.optimizer).sentence),
                       "Write \"adamw\", or: fsdp-plan execute, which trains with the library itself."});
-  }
-  if (plan.quantization) {
-    errors.push_back({"/model/quantization", "Layers of bitsandbytes have kernels for GPUs alone.",
-                      "Leave it out, or write: fsdp-plan execute, which trains with the library itself."});
-  }
-  if (plan.liger) {
-    errors.push_back({"/model/liger_kernels", "Kernels of Liger run on GPUs alone.",
-                      "Leave it out, or write: fsdp-plan execute, which trains with the library itself."});
   }
   if (plan.checkpointing.offload_inputs) {
     errors.push_back(

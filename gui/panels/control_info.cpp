@@ -165,15 +165,24 @@ std::vector<ControlInfo> machine_controls() {
   };
 }
 
+ControlInfo float8_control() {
+  return {PlanChoice::Float8,
+          "Float8 layers",
+          kWork,
+          ControlKind::Open,
+          [](const Snapshot& s) { return s.report.plan.float8 ? to_text(*s.report.plan.float8) : "no"; },
+          {},
+          {"tensorwise", "tensorwise,all_gather", "rowwise", "rowwise_with_gw_hp"}};
+}
+
 std::vector<ControlInfo> work_controls() {
   const std::vector<std::int64_t> batches = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-  const std::vector<std::int64_t> accumulations = {1, 2, 4, 8, 16, 32, 64};
-  const std::vector<std::int64_t> global_batches = {8, 16, 32, 64, 128, 256, 512, 1024};
+  const std::vector<std::int64_t> accumulations = {1, 2, 4, 8, 16, 32, 64},
+                                  global_batches = {8, 16, 32, 64, 128, 256, 512, 1024};
   std::vector<std::int64_t> lengths;
   for (std::int64_t length = 128; length <= 131072; length *= 2) lengths.push_back(length);
-  const std::vector<std::string> ranks = {"8", "16", "32", "64"};
+  const std::vector<std::string> ranks = {"8", "16", "32", "64"}, quantizations = {"nf4", "nf4,double", "fp4"};
   const std::vector<std::string> kernels = {"all", "rope,rms_norm,glu", "rms_norm,glu"};
-  const std::vector<std::string> quantizations = {"nf4", "nf4,double", "fp4"};
   return {
       {PlanChoice::Recipe, "Recipe", kWork, ControlKind::Choice,
        [](const Snapshot& s) { return s.report.plan.recipe; }},
@@ -227,6 +236,7 @@ std::vector<ControlInfo> work_controls() {
        [](const Snapshot& s) { return s.report.plan.liger ? to_text(*s.report.plan.liger) : "none"; },
        {},
        kernels},
+      float8_control(),
       {PlanChoice::Also, "Other models", kWork, ControlKind::Text,
        [](const Snapshot& s) {
          std::string texts;
@@ -237,8 +247,7 @@ std::vector<ControlInfo> work_controls() {
 }
 
 std::vector<ControlInfo> plan_controls() {
-  const std::vector<std::int64_t> prefetches = {0, 1, 2, 3, 4};
-  const std::vector<std::int64_t> buffers = {1, 2, 3, 4};
+  const std::vector<std::int64_t> prefetches = {0, 1, 2, 3, 4}, buffers = {1, 2, 3, 4};
   const std::vector<std::int64_t> powers = {1, 2, 4, 8, 16, 32, 64, 128, 256};
   const std::vector<std::string> reshards = {"true", "false", "keep-last:4"};
   const std::vector<std::string> wraps = {"blocks", "2", "4", "sublayers", "projections", "root"};
@@ -250,6 +259,13 @@ std::vector<ControlInfo> plan_controls() {
       {PlanChoice::Strategy, "Strategy", kPlan, ControlKind::Choice, strategy_of},
       {PlanChoice::Shard, "Shard over", kPlan, ControlKind::Count,
        [](const Snapshot& s) { return std::to_string(s.report.plan.mesh.dp_shard()); }, powers},
+      {PlanChoice::ExpertParallel,
+       "Experts shared by",
+       kPlan,
+       ControlKind::Open,
+       [](const Snapshot& s) { return std::to_string(s.report.plan.mesh.ep); },
+       {},
+       {"1", "8", "1,2,4,8"}},
       {PlanChoice::Reshard,
        "Reshard after forward",
        kPlan,
@@ -291,6 +307,11 @@ std::vector<ControlInfo> plan_controls() {
        [](const Snapshot& s) { return std::to_string(s.report.plan.reduce_scatter_buffers); }, buffers},
       {PlanChoice::SeparateReduceScatter, "Separate reductions", kPlan, ControlKind::Choice,
        [](const Snapshot& s) -> std::string { return s.report.plan.separate_reduce_scatter_group ? "yes" : "no"; }},
+      {PlanChoice::Ddp, "DDP's defaults", kPlan, ControlKind::Choice,
+       [](const Snapshot& s) -> std::string {
+         const DdpOptions& ddp = s.report.plan.ddp;
+         return ddp.find_unused_parameters ? "find-unused" : ddp == DdpOptions{} ? "defaults" : "searched";
+       }},
       {PlanChoice::CudaGraphs, "CUDA graphs", kPlan, ControlKind::Choice,
        [](const Snapshot& s) -> std::string { return s.report.plan.cuda_graphs ? "yes" : "no"; }},
   };

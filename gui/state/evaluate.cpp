@@ -133,6 +133,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   kept.plan.packing = kept.workload.packing;
   kept.plan.quantization = kept.workload.quantization;
   kept.plan.liger = kept.workload.liger;
+  kept.plan.float8 = kept.workload.float8;
   return kept;
 }
 

@@ -115,6 +115,7 @@ Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std:
   }
   inputs.choices.quantization = file.plan.quantization;
   inputs.choices.liger = file.plan.liger;
+  inputs.choices.float8 = file.plan.float8;
   inputs.choices.also = file.plan.also;
   FSDP_TRY(const std::vector<Dimension> sizes, own_sizes_of(file.plan, planned.spec));
   for (const Dimension& size : sizes) {

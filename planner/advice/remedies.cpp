@@ -46,9 +46,10 @@ constexpr std::size_t kMostSearched = 3;
 /// True if two workloads differ at most in sizes.
 bool trains_the_same(const Workload& a, const Workload& b) {
   return a.recipe == b.recipe && a.trainable == b.trainable && a.frozen == b.frozen && a.lora == b.lora &&
-         a.quantization == b.quantization && a.liger == b.liger && a.packing == b.packing &&
+         a.quantization == b.quantization && a.liger == b.liger && a.float8 == b.float8 && a.packing == b.packing &&
          a.padding_mask == b.padding_mask && a.loss_after_root == b.loss_after_root &&
          a.float_logits == b.float_logits && a.titan_attention == b.titan_attention &&
+         a.automodel_decoders == b.automodel_decoders && a.lora_in_one_op == b.lora_in_one_op &&
          a.loss_takes_head == b.loss_takes_head && a.loss_calls_head == b.loss_calls_head &&
          std::equal(a.also.begin(), a.also.end(), b.also.begin(), b.also.end(),
                     [](const OtherSpec& x, const OtherSpec& y) { return x.options.file == y.options.file; });
@@ -213,6 +214,7 @@ std::optional<RemedyList::SearchInputs> RemedyList::inputs_with(const PlanChoice
   asked.packing = workload.packing;
   asked.quantization = workload.quantization;
   asked.liger = workload.liger;
+  asked.float8 = workload.float8;
   for (std::size_t i = 0; i < asked.also.size() && i < plan.also.size(); ++i) asked.also[i].options = plan.also[i];
   for (const Dimension& dimension : workload.dimensions) {
     const Dimension* now = find_dimension(request_.predictor.model().dimensions, dimension.name);
@@ -282,7 +284,7 @@ void RemedyList::sort() {
   });
 }
 
-std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts) {
+std::optional<Remedy> RemedyList::searched(Kept& kept, std::int64_t parts) {
   if (is_over()) return std::nullopt;
   const SearchInputs& inputs = *kept.inputs;
   const SearchOptions options = search_options(inputs, parts);
@@ -290,7 +292,8 @@ std::optional<Remedy> RemedyList::searched(const Kept& kept, std::int64_t parts)
   if (!kept.remedy.has_room()) {
     const Space asked = as_typed(inputs.space, kept.remedy.change);
     const auto fits = has_fitting_plan(request_.spec, inputs.workload, inputs.cluster, asked, options);
-    if (!fits || !fits->value_or(false)) {
+    if (fits) kept.may_have_room = *fits;
+    if (!kept.may_have_room.value_or(false)) {
       count_work(options);
       return std::nullopt;
     }
@@ -316,14 +319,31 @@ std::vector<RemedyList::Kept*> RemedyList::first_to_search() {
   return first;
 }
 
+void RemedyList::replace_by_search(Kept& kept, std::int64_t parts) {
+  std::optional<Remedy> found = searched(kept, parts);
+  if (!found || !found->has_room()) return;
+  found->same_plan = kept.remedy.price();
+  kept.remedy = *std::move(found);
+}
+
+// A search prefers any plan with room to spare to a tight one, however fast that is. So the same plan may be promised,
+// tight, only if a search of the change would not find room elsewhere.
+void RemedyList::settle_tight_ones() {
+  if (request_.space == nullptr || request_.is_offered) return;
+  const auto is_open = [](const Kept& kept) { return kept.remedy.is_tight && !kept.remedy.is_searched; };
+  std::int64_t parts = std::count_if(remedies_.begin(), remedies_.end(), is_open);
+  for (Kept& kept : remedies_) {
+    if (is_open(kept) && kept.inputs && !kept.may_have_room) replace_by_search(kept, parts--);
+  }
+  std::erase_if(remedies_, [&](const Kept& kept) { return is_open(kept) && kept.may_have_room.value_or(true); });
+}
+
 void RemedyList::search_the_first() {
   const std::vector<Kept*> first = first_to_search();
   for (std::size_t i = 0; i < first.size(); ++i) {
-    std::optional<Remedy> found = searched(*first[i], static_cast<std::int64_t>(first.size() - i));
-    if (!found || !found->has_room()) continue;
-    found->same_plan = first[i]->remedy.price();
-    first[i]->remedy = *std::move(found);
+    replace_by_search(*first[i], static_cast<std::int64_t>(first.size() - i));
   }
+  settle_tight_ones();
   // A search may name a plan that needs less and is only as fast as the given one.
   std::erase_if(remedies_, [this](const Kept& kept) { return !helps(kept.remedy); });
 }

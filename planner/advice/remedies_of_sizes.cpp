@@ -199,11 +199,13 @@ std::optional<Machine> on_gpus(const RemedyRequest& request, int gpus_per_node, 
     if (!machine.space) return std::nullopt;
   }
   Mesh& mesh = machine.plan.mesh;
+  const std::int64_t ep = mesh.ep;
   if (machine.space && machine.space->shard) {
     mesh = {world / *machine.space->shard, *machine.space->shard};
   } else {
     mesh = world % mesh.dp_replicate() == 0 ? Mesh{mesh.dp_replicate(), world / mesh.dp_replicate()} : Mesh{1, world};
   }
+  mesh.ep = mesh.dp_shard() % ep == 0 ? ep : 1;
   if (has_global_batch(request) && !keep_samples(request, machine)) return std::nullopt;
   return machine;
 }

@@ -66,7 +66,8 @@ class RemedyList {
   };
   struct Kept {
     Remedy remedy;
-    std::optional<SearchInputs> inputs;  ///< If the choices of the remedy start a known search.
+    std::optional<SearchInputs> inputs;      ///< If the choices of the remedy start a known search.
+    std::optional<bool> may_have_room = {};  ///< If a search told whether a plan with the change has room to spare.
   };
 
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
@@ -96,9 +97,12 @@ class RemedyList {
                                           const Cluster& cluster) const;
   void sort();
   /// The result of typing a change. nullopt if it is not found, or takes too long to find.
-  std::optional<Remedy> searched(const Kept& kept, std::int64_t parts);
+  std::optional<Remedy> searched(Kept& kept, std::int64_t parts);
+  /// Replaces the price of the same plan by that of a search, if that finds a plan with room to spare.
+  void replace_by_search(Kept& kept, std::int64_t parts);
   std::vector<Kept*> first_to_search();
   void search_the_first();
+  void settle_tight_ones();
 
   const RemedyRequest& request_;
   const Plan& plan_;

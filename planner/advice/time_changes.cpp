@@ -72,6 +72,7 @@ class Changes {
   }
 
   void keep_shards() {
+    if (plan_.mesh.ep > 1) return;  // Experts that ranks share are always resharded.
     Plan plan = plan_;
     for (Unit& unit : plan.units) unit.reshard_after_forward = {ReshardAfterForward::Kind::Never, 0};
     add("keep parameters unsharded after the forward",

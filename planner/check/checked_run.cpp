@@ -5,27 +5,19 @@
 
 #include "planner/check/checked_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "planner/jobs/job_keys.h"
 
 namespace fsdp::planner {
 
 namespace {
-
-const JsonValue* member_at(const JsonValue& root, std::string_view key) {
-  const JsonValue* value = &root;
-  while (true) {
-    const std::size_t dot = key.find('.');
-    value = value->find(key.substr(0, dot));
-    if (value == nullptr || value->type == JsonType::Null) return nullptr;
-    if (dot == std::string_view::npos) return value;
-    key.remove_prefix(dot + 1);
-  }
-}
 
 /// A larger number is a slip, and products of it might overflow.
 constexpr std::int64_t kMostProcesses = 1'000'000;
@@ -112,9 +104,14 @@ const std::vector<const JsonDocument*>& CheckedRun::layers_of(ConfigurationKind 
 Setting CheckedRun::find(ConfigurationKind kind, std::string_view key) const {
   const auto& layers = layers_of(kind);
   for (const JsonDocument* layer : layers) {
-    if (const JsonValue* value = member_at(layer->root, key)) return {last_part(key), value, layer};
+    if (const JsonValue* value = find_in(layer->root, key)) return {last_part(key), value, layer};
   }
   return {last_part(key), nullptr, layers.empty() ? nullptr : layers.back()};
+}
+
+Setting CheckedRun::axolotl_fsdp(std::string_view key) const {
+  const Setting plain = axolotl(fmt::format("fsdp_config.{}", key));
+  return plain ? plain : axolotl(fmt::format("fsdp_config.fsdp_{}", key));
 }
 
 Setting CheckedRun::launch_fsdp(std::string_view key) const {

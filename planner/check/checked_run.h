@@ -2,6 +2,7 @@
 
 // The configurations of one run as their programs see them: values by key, from the first layer that has one.
 
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <optional>
@@ -44,7 +45,8 @@ struct CheckedModel {
   std::set<std::string> classes;    ///< All modules have these.
 };
 
-enum class ConfigurationKind : std::uint8_t { Launch, Trainer, DeepSpeed };
+enum class ConfigurationKind : std::uint8_t { Launch, Trainer, DeepSpeed, Axolotl };
+inline constexpr std::size_t kNumConfigurationKinds = 4;
 
 /// The documents of one run.
 class CheckedRun {
@@ -58,6 +60,9 @@ class CheckedRun {
   Setting launch(std::string_view key) const { return find(ConfigurationKind::Launch, key); }
   Setting trainer(std::string_view key) const { return find(ConfigurationKind::Trainer, key); }
   Setting deepspeed(std::string_view key) const { return find(ConfigurationKind::DeepSpeed, key); }
+  Setting axolotl(std::string_view key) const { return find(ConfigurationKind::Axolotl, key); }
+  /// A key of axolotl's `fsdp_config`, with or without "fsdp_", which axolotl removes.
+  Setting axolotl_fsdp(std::string_view key) const;
   /// A key of accelerate's `fsdp_config`, without "fsdp_", which accelerate adds where it lacks.
   Setting launch_fsdp(std::string_view key) const;
   /// A key of whatever configures FSDP: the Trainer's own `fsdp_config` if it has `fsdp`, otherwise accelerate's.
@@ -90,7 +95,7 @@ class CheckedRun {
   Setting find(ConfigurationKind kind, std::string_view key) const;
 
   std::list<JsonDocument> documents_;
-  std::vector<const JsonDocument*> layers_[3];
+  std::vector<const JsonDocument*> layers_[kNumConfigurationKinds];
 };
 
 /// The place of a key or value in a document.

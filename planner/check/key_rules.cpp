@@ -16,6 +16,7 @@
 #include "core/formats/deepspeed_keys.h"
 #include "planner/check/rules.h"
 #include "planner/jobs/job_builder.h"
+#include "planner/jobs/launch_line.h"
 #include "planner/jobs/trl_keys.h"
 
 namespace fsdp::planner {

@@ -20,7 +20,7 @@
 #include "core/model/model.h"
 #include "core/spec/model_spec.h"
 #include "planner/jobs/argument_object.h"
-#include "planner/jobs/job_builder.h"
+#include "planner/jobs/launch_line.h"
 #include "planner/jobs/trl_keys.h"
 
 namespace fsdp::planner {
@@ -33,6 +33,7 @@ bool has_any(const JsonValue& root, std::initializer_list<std::string_view> keys
 
 /// `nullopt` for other files.
 std::optional<ConfigurationKind> kind_of(const JsonValue& root) {
+  if (root.find("base_model") != nullptr) return ConfigurationKind::Axolotl;
   if (root.find("model_name_or_path") != nullptr && root.find("finetuning_type") == nullptr) {
     return ConfigurationKind::Trainer;  // TRL's may have options of accelerate.
   }
@@ -44,7 +45,7 @@ std::optional<ConfigurationKind> kind_of(const JsonValue& root) {
     return ConfigurationKind::Launch;
   }
   // Programs whose settings have the Trainer's names among their own.
-  if (has_any(root, {"base_model", "finetuning_type", "model_type", "architectures"})) return std::nullopt;
+  if (has_any(root, {"finetuning_type", "model_type", "architectures"})) return std::nullopt;
   const auto keys = trl_sft_keys();
   const auto known = std::count_if(root.members.begin(), root.members.end(), [&](const JsonMember& member) {
     return std::any_of(keys.begin(), keys.end(), [&](const JobKey& row) { return row.name == member.key; });
@@ -152,7 +153,8 @@ Result<void> complete(CheckedRun& run, const std::string& library) {
   for (const Setting& setting : {run.launch("deepspeed_config.deepspeed_config_file"), run.trainer("deepspeed")}) {
     if (const auto added = add_named(run, setting); !added) return tl::unexpected(added.error());
   }
-  const Setting model = run.trainer("model_name_or_path");
+  const Setting named = run.trainer("model_name_or_path");
+  const Setting model = named ? named : run.axolotl("base_model");
   if (!run.model && model) {
     run.model = facts_of(model.text(), library);
     if (!run.model)
@@ -172,19 +174,9 @@ Result<ReadFile> read_file_of_run(const std::string& path) {
       document.root.type == JsonType::Object ? kind_of(document.root) : std::nullopt;
   if (!kind) {
     return failure(path, "It is no configuration that is checked.",
-                   "Checked are those of accelerate launch, TRL, transformers' Trainer and DeepSpeed.");
+                   "Checked are those of accelerate launch, TRL, transformers' Trainer, axolotl and DeepSpeed.");
   }
   return ReadFile{*kind, std::move(document)};
-}
-
-std::string same_option(const std::string& name) {
-  return name;
-}
-std::string option_of_trl(const std::string& name) {
-  return is_of_launch(name) ? "" : name;
-}
-std::string launch_option_of_trl(const std::string& name) {
-  return is_of_launch(name) ? key_of_launch(name) : "";
 }
 
 /// The options between places of a line, without the words before the first.
@@ -201,30 +193,6 @@ Result<JsonDocument> options_between(std::span<const std::string> words, std::si
   return ArgumentLine(kept).object(from, to, key_of);
 }
 
-/// Takes a member out of an object: its text.
-std::optional<std::string> take(JsonDocument& document, std::string_view key) {
-  auto& members = document.root.members;
-  const auto found = std::find_if(members.begin(), members.end(), [&](const JsonMember& m) { return m.key == key; });
-  if (found == members.end()) return std::nullopt;
-  std::string text = found->value.text;
-  members.erase(found);
-  return text;
-}
-
-/// --multi_gpu, --use_fsdp and --use_deepspeed as distributed_type.
-void name_kind(JsonDocument& launch) {
-  constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
-      {"multi_gpu", "MULTI_GPU"}, {"use_fsdp", "FSDP"}, {"use_deepspeed", "DEEPSPEED"}};
-  for (JsonMember& member : launch.root.members) {
-    for (const auto& [flag, kind] : kFlags) {
-      if (member.key != flag) continue;
-      member.key = "distributed_type";
-      member.value.type = JsonType::String;
-      member.value.text = kind;
-    }
-  }
-}
-
 /// Where a line's script is, and its launcher's options begin.
 struct LineParts {
   bool is_trl = false;
@@ -236,10 +204,8 @@ struct LineParts {
 std::optional<LineParts> parts_of(std::span<const std::string> words) {
   LineParts parts;
   if (words.size() > 1 && words[0] == "trl") return LineParts{.is_trl = true, .options = 2, .script = 1};
-  if (words.size() > 2 && words[0] == "accelerate" && words[1] == "launch") {
-    parts = {.is_accelerate = true, .options = 2};
-  } else if (words.size() > 3 && words[1] == "-m" && words[2] == "accelerate.commands.launch") {
-    parts = {.is_accelerate = true, .options = 3};
+  if (const std::size_t options = options_of_accelerate(words); options > 0) {
+    parts = {.is_accelerate = true, .options = options};
   }
   for (std::size_t w = parts.options; w < words.size(); ++w) {
     const bool is_module = words[w - 1] == "-m" || words[w - 1] == "--module" || words[w].starts_with("trl.scripts.");
@@ -280,7 +246,7 @@ Result<std::vector<CheckedRun>> read_runs(std::span<const std::string> files, co
   if (errors.empty() && read.empty())
     errors.push_back({"check", "There is no configuration to check.", "Write a .yaml or .json file."});
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  int counts[3] = {};
+  int counts[kNumConfigurationKinds] = {};
   for (const ReadFile& each : read) ++counts[static_cast<std::size_t>(each.kind)];
   const bool is_one = std::all_of(std::begin(counts), std::end(counts), [](int count) { return count < 2; });
   std::vector<CheckedRun> runs;
@@ -297,26 +263,47 @@ Result<std::vector<CheckedRun>> read_runs(std::span<const std::string> files, co
   return runs;
 }
 
+namespace {
+
+/// `axolotl train FILE [options] [-- arguments of accelerate launch]`
+Result<CheckedRun> read_axolotl_run(std::span<const std::string> words, const std::string& library) {
+  CheckedRun run;
+  run.names.emplace_back("the line");
+  const auto rule = std::find(words.begin(), words.end(), "--");
+  FSDP_TRY(JsonDocument own, options_between(words, 3, static_cast<std::size_t>(rule - words.begin()), same_key));
+  run.add(ConfigurationKind::Axolotl, std::move(own));
+  FSDP_TRY(JsonDocument file, read_settings(words[2]));
+  run.names.push_back(file.name);
+  run.add(ConfigurationKind::Axolotl, std::move(file));
+  if (const auto done = complete(run, library); !done) return tl::unexpected(done.error());
+  return run;
+}
+
+}  // namespace
+
 Result<CheckedRun> read_run_line(std::span<const std::string> words, const std::string& library) {
+  if (words.size() > 2 && words[0] == "axolotl" && words[1] == "train") return read_axolotl_run(words, library);
   const std::optional<LineParts> parts = parts_of(words);
   if (!parts) {
     return failure("--", "This line starts no script.",
-                   "Write accelerate launch ... train.py ..., or trl sft ...; docs/how-to/check-your-config.md.");
+                   "Write accelerate launch ... train.py ..., trl sft ... or axolotl train FILE; "
+                   "docs/how-to/check-your-config.md.");
   }
   CheckedRun run;
   FSDP_TRY(JsonDocument own, options_between(words, parts->is_trl ? 2 : parts->script + 1, words.size(),
-                                             parts->is_trl ? option_of_trl : same_option));
+                                             parts->is_trl ? own_key_of_trl : same_key));
   JsonDocument launch;
   if (parts->is_trl || parts->is_accelerate) {
     const std::size_t end = parts->is_trl ? words.size() : parts->script;
-    FSDP_TRY(launch, options_between(words, parts->options, end, parts->is_trl ? launch_option_of_trl : key_of_launch));
-    name_kind(launch);
-    take(launch, "module");
+    FSDP_TRY(launch, options_between(words, parts->options, end, parts->is_trl ? launch_key_of_trl : key_of_launch));
+    set_kind(launch);
+    taken(launch, "module");
   }
-  std::optional<std::string> config = take(own, "config");
+  const std::optional<TakenMember> given = taken(own, "config");
+  std::optional<std::string> config = given ? std::optional(given->text) : std::nullopt;
   const std::size_t after = parts->script + 1;
   if (!config && after < words.size() && is_configuration(words[after])) config = words[after];
-  const std::optional<std::string> launcher = take(launch, "config_file");
+  const std::optional<TakenMember> launcher = taken(launch, "config_file");
   run.names.emplace_back("the line");
   run.is_trl = parts->is_trl || starts_sft(words, *parts);
   run.is_sft = starts_sft(words, *parts);
@@ -329,7 +316,7 @@ Result<CheckedRun> read_run_line(std::span<const std::string> words, const std::
   if (parts->is_trl || parts->is_accelerate) {
     if (!launch.root.members.empty() || launcher) run.add(ConfigurationKind::Launch, std::move(launch));
     if (launcher) {
-      FSDP_TRY(JsonDocument file, read_settings(*launcher));
+      FSDP_TRY(JsonDocument file, read_settings(launcher->text));
       run.names.push_back(file.name);
       run.add(ConfigurationKind::Launch, std::move(file));
     }

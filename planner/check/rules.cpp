@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kAccelerate = "accelerate 1.15.0";
 constexpr std::string_view kTransformers = "transformers 5.24.0";
+constexpr std::string_view kAxolotl = "axolotl 0.19.0";
 constexpr std::string_view kTrl = "TRL 1.16.0";
 constexpr std::string_view kDeepSpeedRelease = "DeepSpeed 0.19.8";
 constexpr std::string_view kTorch = "PyTorch 2.11";
@@ -115,6 +116,27 @@ constexpr Rule kRules[] = {
      "trainer/sft_trainer.py: SFTTrainer.__init__", find_packing_under_context_parallel},
     {"adapter-on-head", "Adapters on lm_head.", kTrl, "trainer/sft_trainer.py: SFTTrainer.__init__",
      find_adapter_on_head},
+    // axolotl.
+    {"axolotl-unknown-key", "A key that axolotl does not have.", kAxolotl,
+     "utils/schemas/config.py: AxolotlInputConfig", find_unknown_axolotl_keys},
+    {"axolotl-version-1", "axolotl's FSDP1, the default.", kAxolotl, "utils/schemas/validation.py: check_fsdp_version",
+     find_axolotl_version_1},
+    {"axolotl-ignored-key", "Keys of FSDP1 under fsdp_version: 2.", kAxolotl, "utils/schemas/fsdp.py: FSDPConfig",
+     find_axolotl_keys_of_version_1},
+    {"axolotl-wrap", "No class to wrap, or one that the model does not have.", "accelerate 1.13.0",
+     "utils/dataclasses.py: set_auto_wrap_policy", find_axolotl_wrapping},
+    {"axolotl-loading", "cpu_ram_efficient_loading off, or beside four bits.", kAxolotl,
+     "utils/schemas/validation.py: check_fsdp2_cpu_ram_efficient_loading_w_4bit", find_axolotl_loading},
+    {"axolotl-packing", "Packing with an attention that mixes documents.", kAxolotl,
+     "utils/schemas/validation.py: check_sample_packing_without_attention", find_axolotl_packing},
+    {"axolotl-checkpoints-twice", "Checkpoints of fsdp_config beside gradient_checkpointing.", "transformers 5.16.1",
+     "trainer.py: create_accelerator_and_postprocess", find_axolotl_checkpoints_twice},
+    {"axolotl-optimizer", "States of bitsandbytes in eight bits under FSDP2.", kAxolotl,
+     "utils/schemas/validation.py: check_fsdp2_w_8bit_optimizer", find_axolotl_optimizers},
+    {"axolotl-plugin", "Keys of a plugin that is not listed.", kAxolotl, "integrations/config.py: merge_input_args",
+     find_axolotl_plugins},
+    {"axolotl-pinned-memory", "cpu_offload_pin_memory: false without offload.", kAxolotl,
+     "utils/schemas/validation.py: check_fsdp2_cpu_offload_pin_memory", find_axolotl_pinned_memory},
     // DeepSpeed.
     {"deepspeed-key-removed", "A part that DeepSpeed removed.", kDeepSpeedRelease,
      "runtime/config.py: _reject_removed_config_keys", find_removed_keys},

@@ -125,6 +125,17 @@ void find_selective_checkpointing(const CheckedRun& run, Reporter& report);
 void find_forced_reentrant(const CheckedRun& run, Reporter& report);
 void find_packing_under_context_parallel(const CheckedRun& run, Reporter& report);
 void find_adapter_on_head(const CheckedRun& run, Reporter& report);
+// axolotl_rules.cpp
+void find_unknown_axolotl_keys(const CheckedRun& run, Reporter& report);
+void find_axolotl_version_1(const CheckedRun& run, Reporter& report);
+void find_axolotl_keys_of_version_1(const CheckedRun& run, Reporter& report);
+void find_axolotl_wrapping(const CheckedRun& run, Reporter& report);
+void find_axolotl_loading(const CheckedRun& run, Reporter& report);
+void find_axolotl_packing(const CheckedRun& run, Reporter& report);
+void find_axolotl_checkpoints_twice(const CheckedRun& run, Reporter& report);
+void find_axolotl_optimizers(const CheckedRun& run, Reporter& report);
+void find_axolotl_plugins(const CheckedRun& run, Reporter& report);
+void find_axolotl_pinned_memory(const CheckedRun& run, Reporter& report);
 // deepspeed_rules.cpp
 void find_removed_keys(const CheckedRun& run, Reporter& report);
 void find_zero3_init(const CheckedRun& run, Reporter& report);

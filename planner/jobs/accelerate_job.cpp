@@ -80,6 +80,16 @@ constexpr JobKey kAccelerateKeys[] = {
     {"fsdp_config.fsdp_use_orig_params", Read},
 };
 
+constexpr KeyChange kAccelerateChanges[] = {
+    {PlanChoice::Reshard, "fsdp_config.fsdp_reshard_after_forward: true"},
+    {PlanChoice::Reshard, "fsdp_config.fsdp_reshard_after_forward: false"},
+    {PlanChoice::Wrap, "fsdp_config.fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"},
+    {PlanChoice::Wrap, "fsdp_config.fsdp_auto_wrap_policy: NO_WRAP"},
+    {PlanChoice::Shard,
+     "parallelism_config.parallelism_config_dp_replicate_size: {copies}; "
+     "parallelism_config.parallelism_config_dp_shard_size: {shards}"},
+};
+
 constexpr std::string_view kVersion = "fsdp_config.fsdp_version";
 constexpr std::string_view kReshard = "fsdp_config.fsdp_reshard_after_forward";
 constexpr std::string_view kStrategy = "fsdp_config.fsdp_sharding_strategy";
@@ -125,6 +135,12 @@ void say_fsdp2(JobKeys& keys, Job& job) {
 void say_mesh(JobKeys& keys, Job& job) {
   const auto say_size = [&](std::string_view key, PlanChoice choice) {
     const auto count = keys.integer(key);
+    if (count && keys.where(key).starts_with("command:")) {
+      // commands/launch.py: use_parallelism_config is true if the file has a parallelism_config, and no option changes
+      // it.
+      return keys.refuse(key, "accelerate ignores sizes on the line unless its file has a parallelism_config.",
+                         "Write it into the file's parallelism_config.");
+    }
     if (count && *count > 1) say(job, choice, std::to_string(*count), keys.where(key));
   };
   say_size("parallelism_config.parallelism_config_dp_replicate_size", PlanChoice::Replicate);
@@ -135,6 +151,10 @@ void say_mesh(JobKeys& keys, Job& job) {
 
 std::span<const JobKey> accelerate_keys() {
   return kAccelerateKeys;
+}
+
+std::span<const KeyChange> accelerate_changes() {
+  return kAccelerateChanges;
 }
 
 void say_machines(JobKeys& keys, Job& job) {
@@ -150,14 +170,37 @@ void say_machines(JobKeys& keys, Job& job) {
   say(job, PlanChoice::Nodes, std::to_string(machines), keys.where("num_machines"));
 }
 
+namespace {
+
+/// DistributedDataParallel as accelerate makes it, or one process, which needs none.
+void say_ddp(JobKeys& keys, Job& job) {
+  constexpr std::string_view kType = "distributed_type";
+  say(job, PlanChoice::Runtime, "ddp", keys.where(kType));
+  say(job, PlanChoice::Initialization, "cpu", keys.where(kType));
+  if (keys.word(kType) == "NO") say(job, PlanChoice::Gpus, "1", keys.where(kType));
+}
+
+/// Whether processes hold the whole model: `accelerate launch` starts several of them without being told a type.
+bool is_ddp_launch(JobKeys& keys) {
+  const std::string type = keys.word("distributed_type").value_or("MULTI_GPU");
+  return type == "MULTI_GPU" || type == "NO";
+}
+
+}  // namespace
+
 AccelerateJob say_accelerate(JobKeys& keys, Job& job) {
   AccelerateJob made;
   made.precision = keys.word("mixed_precision").value_or("");
+  if (is_ddp_launch(keys)) {
+    if (keys.word("distributed_type") != "NO") say_machines(keys, job);
+    say_ddp(keys, job);
+    return made;
+  }
   say_machines(keys, job);
   made.is_fsdp2 = keys.word("distributed_type") == "FSDP" && keys.integer(kVersion) == 2;
   if (!made.is_fsdp2) {
-    keys.refuse("distributed_type", "Runs of TRL are predicted under FSDP2 alone.",
-                "Write distributed_type: FSDP with fsdp_version: 2, or --accelerate_config fsdp2.");
+    keys.refuse("distributed_type", "Predicted are FSDP2, DDP and one GPU.",
+                "Write distributed_type: FSDP with fsdp_version: 2, or MULTI_GPU.");
     return made;
   }
   made.checkpoints = keys.flag("fsdp_config.fsdp_activation_checkpointing").value_or(false);

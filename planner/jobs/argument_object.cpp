@@ -64,6 +64,12 @@ std::vector<JsonSyntaxError> read_word(const std::string& word, std::uint32_t of
 
 }  // namespace
 
+JsonDocument no_arguments() {
+  JsonDocument document;
+  document.root.type = JsonType::Object;
+  return document;
+}
+
 ArgumentLine::ArgumentLine(std::span<const std::string> words) : words_(words) {
   for (const std::string& word : words) {
     if (!text_.empty()) text_ += ' ';
@@ -92,8 +98,9 @@ Result<JsonDocument> ArgumentLine::object(std::size_t from, std::size_t to,
     std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
     std::replace(name.begin(), name.end(), '-', '_');
     const bool has_value = equals != std::string::npos || (w + 1 < to && !words_[w + 1].starts_with("--"));
-    const bool negates = !has_value && name.starts_with("no_");
-    if (negates) name.erase(0, 3);
+    const std::size_t last = name.rfind('.') + 1;  // 0 without a dot.
+    const bool negates = !has_value && name.compare(last, 3, "no_") == 0;
+    if (negates) name.erase(last, 3);
     const std::string key = key_of(name);
     JsonValue left_out;
     JsonValue& value = key.empty() ? left_out : member_of(document.root, key, begins_[w]);

@@ -13,6 +13,9 @@
 
 namespace fsdp::planner {
 
+/// An object without arguments.
+JsonDocument no_arguments();
+
 /// The words of a line, as they are joined, and the place of each.
 class ArgumentLine {
  public:

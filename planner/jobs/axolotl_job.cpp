@@ -1,8 +1,7 @@
-// What axolotl makes of its configuration, under FSDP2.
+// What axolotl makes of its configuration.
 //
-// It loads the weights in bfloat16 and shards them with a function of its own (fsdp2_prepare_model), which converts
-// nothing to float32: parameters, gradients and the optimizer's states are in bfloat16. The root is resharded like the
-// units of the policy, and gathered again in backward.
+// It loads the weights in bfloat16. Version 2 of FSDP converts nothing to float32: parameters, gradients and the
+// optimizer's states are in bfloat16, but for PEFT's adapters. Version 1 makes all that is trained float32.
 //
 // A row of `sample_packing` has micro_batch_size * sequence_len tokens of documents. Other rows are padded, and come
 // with a mask. Both lengths are rounded up to a multiple: of sequence_len in blocks of 64 with `pad_to_sequence_len`.
@@ -18,8 +17,12 @@
 // core/trainers/base.py (_create_multipack_sampler), utils/collators/batching.py, integrations/liger/plugin.py;
 // accelerate 1.13.0, utils/fsdp_utils.py (fsdp2_prepare_auto_wrap_policy); transformers 5.16.1, training_args.py.
 //
-// Not modeled: runs without FSDP, in which embeddings, head and norms stay in float32 beside weights in bfloat16;
-// FSDP1; adapters; rows without padding of flash-attn; packed rows of sdpa.
+// Packed documents: axolotl drops the mask of a row if attn_implementation keeps documents apart, and keeps it if the
+// key is unset. transformers looks for documents only if there is no mask.
+//
+// Not modeled: runs without FSDP, in which embeddings, head and norms stay in float32 beside weights in bfloat16; rows
+// without padding of flash-attn, whose sizes are read back from the device; packed rows of sdpa; reentrant checkpoints
+// of adapters.
 
 #include "planner/jobs/axolotl_job.h"
 
@@ -29,20 +32,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "planner/jobs/axolotl_adapters.h"
+#include "planner/jobs/axolotl_fsdp.h"
 #include "planner/jobs/axolotl_keys.h"
-#include "planner/jobs/job_builder.h"
+#include "planner/jobs/job_reader.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-constexpr std::string_view kAxolotlVersion = "fsdp_config.fsdp_version";
-constexpr std::string_view kAxolotlClasses = "fsdp_config.transformer_layer_cls_to_wrap";
-constexpr std::string_view kAxolotlPolicy = "fsdp_config.auto_wrap_policy";
-constexpr std::string_view kAxolotlReshard = "fsdp_config.reshard_after_forward";
-constexpr std::string_view kAxolotlLoading = "fsdp_config.cpu_ram_efficient_loading";
 constexpr std::string_view kAxolotlWraps = "fsdp_config.activation_checkpointing";
-constexpr std::string_view kAxolotlSyncs = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch";
 constexpr std::string_view kLigerPlugin = "axolotl.integrations.liger.LigerPlugin";
 constexpr std::string_view kCutPlugin = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin";
 
@@ -56,16 +55,18 @@ std::int64_t to_multiple(std::int64_t number, std::int64_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
-class AxolotlReader {
+class AxolotlReader : JobReader {
  public:
-  AxolotlReader(JobKeys& keys, Job& job) : keys_(keys), job_(job) {}
+  AxolotlReader(JobKeys& keys, Job& job) : JobReader(keys, job) {}
 
   void read() {
     say_model();
     plugins_ = keys_.words("plugins");
-    if (is_fsdp2()) say_plan();
+    fsdp_ = fsdp_of_axolotl(keys_);
+    if (fsdp_ != AxolotlFsdp::None) say_fsdp_of_axolotl(keys_, fsdp_, has_adapters(keys_), job_);
     say_precision();
-    refuse_partly_trained();
+    say_adapters(keys_, fsdp_, job_);
+    refuse_frozen_parts();
     say_vocabulary();
     say_batch();
     say_accumulation();
@@ -77,10 +78,6 @@ class AxolotlReader {
   }
 
  private:
-  void add(PlanChoice choice, std::string text, std::string_view key) {
-    say(job_, choice, std::move(text), keys_.where(key));
-  }
-  bool is_on(std::string_view key) { return keys_.flag(key).value_or(false); }
   bool has_plugin(std::string_view name) const {
     return std::find(plugins_.begin(), plugins_.end(), name) != plugins_.end();
   }
@@ -99,83 +96,29 @@ class AxolotlReader {
     }
   }
 
-  /// Whether FSDP2 runs; another way of data parallelism is an error.
-  bool is_fsdp2() {
-    if (keys_.has("deepspeed")) return false;
-    if (!keys_.has("fsdp_config") && !keys_.has("fsdp")) {
-      keys_.refuse("fsdp_config",
-                   "Without FSDP axolotl trains embeddings, head and norms in float32 beside weights in bfloat16, "
-                   "which is not predicted.");
-      return false;
-    }
-    const std::string_view key = keys_.has("fsdp_version") ? "fsdp_version" : kAxolotlVersion;
-    const std::int64_t version = keys_.integer(key).value_or(1);
-    if (version == 2) return true;
-    keys_.refuse(keys_.has(key)             ? key
-                 : keys_.has("fsdp_config") ? "fsdp_config"
-                                            : "fsdp",
-                 "Runs of axolotl are predicted under FSDP2 alone, and version 1 is the default.",
-                 "Write fsdp_version: 2. axolotl 0.19 calls version 1 deprecated.");
-    return false;
-  }
-
-  void say_plan() {
-    add(PlanChoice::Runtime, "fsdp2", keys_.has("fsdp_version") ? "fsdp_version" : kAxolotlVersion);
-    add(PlanChoice::Reshard, keys_.flag(kAxolotlReshard).value_or(true) ? "all" : "false", kAxolotlReshard);
-    say_units();
-    add(PlanChoice::Initialization, is_on(kAxolotlLoading) ? "meta" : "cpu", kAxolotlLoading);
-    const std::int64_t copies = keys_.integer("dp_replicate_size").value_or(1);
-    if (copies > 1) keys_.refuse("dp_replicate_size", "Copies of the model were not compared with a run.");
-    add(PlanChoice::Replicate, "1", "dp_replicate_size");
-    const auto shards = keys_.integer("dp_shard_size");
-    if (shards && *shards > 1) add(PlanChoice::Shard, std::to_string(*shards), "dp_shard_size");
-    // What FSDP2 does if it is not told otherwise.
-    add(PlanChoice::Prefetch, "0", "fsdp_config");
-    add(PlanChoice::BackwardPrefetch, "1", "fsdp_config");
-    add(PlanChoice::Offload, "no", "fsdp_config.offload_params");
-  }
-
-  void say_units() {
-    if (keys_.word(kAxolotlPolicy).value_or("TRANSFORMER_BASED_WRAP") != "TRANSFORMER_BASED_WRAP") {
-      return keys_.refuse(kAxolotlPolicy, "Units by their size were not compared with a run.",
-                          "Write TRANSFORMER_BASED_WRAP.");
-    }
-    const std::vector<std::string> classes = keys_.words(kAxolotlClasses);
-    if (classes.empty()) {
-      return keys_.refuse(kAxolotlClasses,
-                          "No class is named, and then accelerate 1.13 makes one unit of the whole model.",
-                          "Write the class of the blocks, such as LlamaDecoderLayer.");
-    }
-    add(PlanChoice::Wrap, fmt::format("class:{}", fmt::join(classes, ",")), kAxolotlClasses);
-  }
-
   void say_precision() {
     const bool is_auto = keys_.word("bf16").value_or("auto") == "auto";
     const bool is_half = is_on("fp16") || is_on("float16");
     const bool bf16 = (is_auto ? !is_half : is_on("bf16")) || is_on("bfloat16");
     if (bf16) {
       if (is_auto) job_.notes.emplace_back("bf16: auto is counted as bfloat16, which GPUs since Ampere have.");
-      return add(PlanChoice::Precision, "bf16", "bf16");
+      return say_bfloat16();
     }
     if (is_half) return keys_.refuse("fp16", "Training in fp16 is not predicted.", "Write bf16: auto.");
     keys_.refuse("bf16", "Training in float32 was not compared with a run.", "Write bf16: auto.");
   }
 
-  /// Adapters and frozen parts.
-  void refuse_partly_trained() {
-    if (keys_.has("adapter")) {
-      keys_.refuse("adapter",
-                   "Adapters are not predicted: axolotl makes two units of FSDP2 of each, and switches on kernels of "
-                   "its own unless lora_mlp_kernel, lora_qkv_kernel and lora_o_kernel are false.");
-    } else {
-      for (const std::string_view key : {"load_in_4bit", "load_in_8bit"}) {
-        if (is_on(key)) keys_.refuse(key, "A quantized base has no adapters to train.", "Write adapter: qlora.");
-      }
-    }
-    if (keys_.has("unfrozen_parameters")) {
-      keys_.refuse("unfrozen_parameters", "Frozen parts are not predicted for runs of axolotl.",
-                   "--trainable PATTERN plans them for a loop of your own.");
-    }
+  /// Under version 1 accelerate makes what is trained float32, and under version 2 PEFT only adapters.
+  void say_bfloat16() {
+    if (fsdp_ == AxolotlFsdp::Version1) return add(PlanChoice::Precision, "accelerate", "bf16");
+    add(PlanChoice::Precision, has_adapters(keys_) ? "mixed" : "bf16", "bf16");
+    if (has_adapters(keys_)) add(PlanChoice::ReduceDtype, "bfloat16", "bf16");
+  }
+
+  void refuse_frozen_parts() {
+    if (!keys_.has("unfrozen_parameters")) return;
+    keys_.refuse("unfrozen_parameters", "Frozen parts are not predicted for runs of axolotl.",
+                 "--trainable PATTERN plans them for a loop of your own.");
   }
 
   /// Tokens that may be new to the model.
@@ -239,7 +182,8 @@ class AxolotlReader {
                    "Write attn_implementation: flash_attention_2.");
     } else if (kernel != "flash_attention_2") {
       keys_.refuse("sample_packing",
-                   kernel.empty() ? "Without attn_implementation packed documents attend to each other."
+                   kernel.empty() ? "Without attn_implementation axolotl keeps a mask of the whole row, so that packed "
+                                    "documents attend to each other."
                                   : fmt::format("{} is not predicted for packed rows.", kernel),
                    "Write attn_implementation: flash_attention_2.");
     }
@@ -256,21 +200,14 @@ class AxolotlReader {
     }
   }
 
-  void say_accumulation() {
-    const std::int64_t steps = keys_.integer("gradient_accumulation_steps").value_or(1);
-    add(PlanChoice::Accumulate, std::to_string(steps), "gradient_accumulation_steps");
-    if (steps > 1) add(PlanChoice::GradientSync, is_on(kAxolotlSyncs) ? "every" : "last", kAxolotlSyncs);
-  }
-
   void say_optimizer_of_axolotl() {
     const std::string name = keys_.word("optimizer").value_or("adamw_torch_fused");
-    if (name == "adamw_8bit" || name == "adamw_bnb_8bit") {
+    if (fsdp_ == AxolotlFsdp::Version2 && (name == "adamw_8bit" || name == "adamw_bnb_8bit")) {
       keys_.refuse("optimizer", fmt::format("axolotl refuses {} under FSDP2.", name), "Write adamw_torch_8bit.");
     } else {
       say_optimizer(keys_, "optimizer", "adamw_torch_fused", job_);
     }
-    const double norm = keys_.number("max_grad_norm").value_or(1);
-    add(PlanChoice::Clip, norm > 0 ? fmt::format("{:g}", norm) : "none", "max_grad_norm");
+    say_clipping();
   }
 
   void say_checkpoints() {
@@ -282,6 +219,11 @@ class AxolotlReader {
     if (is_on(kAxolotlWraps)) {
       if (word != "false") {
         keys_.refuse(kAxolotlWraps, "The Trainer refuses it beside gradient_checkpointing.", "Write one of them.");
+      } else if (fsdp_ == AxolotlFsdp::Version1 || has_adapters(keys_)) {
+        keys_.refuse(kAxolotlWraps,
+                     fsdp_ == AxolotlFsdp::Version1 ? "It is predicted under FSDP2 alone."
+                                                    : "It was not compared with a run of adapters.",
+                     "Write gradient_checkpointing: true, with gradient_checkpointing_kwargs: {use_reentrant: false}.");
       }
       add(PlanChoice::Checkpoint, "nested", kAxolotlWraps);
     } else {
@@ -332,22 +274,31 @@ class AxolotlReader {
     if (is_cut) {
       job_.notes.emplace_back(
           "axolotl's fork of cut-cross-entropy is counted as the release 25.1.1, and labels that are ignored as if "
-          "they "
-          "were not.");
+          "they were not.");
     }
-    if (is_fused || is_cut) refuse_reentrant_checkpoints();
+    // The backward of a reentrant one runs all of the block again, and names its output meanwhile.
+    if (is_fused || is_cut) {
+      refuse_reentrant_checkpoints(
+          "A loss without logits leaves the peak to the backward of a block, where reentrant checkpoints, the default, "
+          "keep another tensor.");
+    } else if (has_adapters(keys_)) {
+      refuse_reentrant_checkpoints(
+          "Reentrant checkpoints, the default, gather adapters once more, which is not predicted.");
+    } else if (fsdp_ == AxolotlFsdp::Version1) {
+      refuse_reentrant_checkpoints(
+          "Under version 1 the peak may be the backward of a block, where reentrant checkpoints, the default, keep "
+          "another tensor.");
+    }
     if (is_fused) return add(PlanChoice::LossName, "liger-0.8.1", fused);
     add(PlanChoice::LossName, is_cut ? "cut_cross_entropy" : "pytorch", "plugins");
   }
 
-  // The backward of a reentrant one runs all of the block again, and names its output meanwhile.
-  void refuse_reentrant_checkpoints() {
+  /// Reentrant ones are the default.
+  void refuse_reentrant_checkpoints(std::string what) {
     constexpr std::string_view kReentrant = "gradient_checkpointing_kwargs.use_reentrant";
     const bool checkpoints = keys_.word("gradient_checkpointing").value_or("false") != "false";
     if (!checkpoints || !keys_.flag(kReentrant).value_or(true)) return;
-    keys_.refuse(keys_.has(kReentrant) ? kReentrant : "gradient_checkpointing",
-                 "A loss without logits leaves the peak to the backward of a block, where reentrant checkpoints, the "
-                 "default, keep another tensor.",
+    keys_.refuse(keys_.has(kReentrant) ? kReentrant : "gradient_checkpointing", std::move(what),
                  "Write gradient_checkpointing_kwargs: {use_reentrant: false}.");
   }
 
@@ -358,13 +309,50 @@ class AxolotlReader {
                                      keys_.integer("eval_batch_size").value_or(batch)));
   }
 
-  JobKeys& keys_;
-  Job& job_;
   std::vector<std::string> plugins_;
+  AxolotlFsdp fsdp_ = AxolotlFsdp::None;
 };
 
-/// Takes the prefix "fsdp_" from keys of fsdp_config, as axolotl does.
-void remove_prefixes(JsonDocument& document) {
+constexpr KeyChange kAxolotlChanges[] = {
+    {PlanChoice::Reshard, "fsdp_config.reshard_after_forward: true"},
+    {PlanChoice::Reshard, "fsdp_config.reshard_after_forward: false"},
+    {PlanChoice::Checkpoint, "gradient_checkpointing: false; fsdp_config.activation_checkpointing: false"},
+    {PlanChoice::Checkpoint, "gradient_checkpointing: true; fsdp_config.activation_checkpointing: false"},
+    {PlanChoice::Checkpoint,
+     "gradient_checkpointing: true; gradient_checkpointing_kwargs.use_reentrant: false; "
+     "fsdp_config.activation_checkpointing: false"},
+    {PlanChoice::LossName, "+plugins: axolotl.integrations.liger.LigerPlugin; liger_fused_linear_cross_entropy: true"},
+    {PlanChoice::Batch, "micro_batch_size: {batch}; gradient_accumulation_steps: {accumulation}"},
+    {PlanChoice::GradientSync, "accelerator_config.gradient_accumulation_kwargs.sync_each_batch: true"},
+    {PlanChoice::GradientSync, "accelerator_config.gradient_accumulation_kwargs.sync_each_batch: false"},
+    {PlanChoice::OptimizerImpl, "optimizer: adamw_torch_fused"},
+};
+
+Result<Job> axolotl_job(const JobLaunch& launch) {
+  constexpr std::string_view kInstead =
+      "A rehearsal runs it: fsdp-plan rehearse -- and the line that starts the training.";
+  Errors errors;
+  Job job{.program = "axolotl 0.19.0", .model = {}, .trainer = {}, .words = {}, .notes = {}};
+  JobKeys launch_keys({{&launch.launch_line, accelerate_keys()}}, std::string(kInstead), errors);
+  say_machines(launch_keys, job);
+  for (const std::string_view key : {"distributed_type", "fsdp_config", "deepspeed_config"}) {
+    if (launch_keys.has(key)) launch_keys.refuse(key, "axolotl reads its own file.", "Write fsdp_config there.");
+  }
+  JobKeys keys({{&launch.line, axolotl_keys()}, {&*launch.file, axolotl_keys()}}, std::string(kInstead), errors);
+  AxolotlReader(keys, job).read();
+  job.notes.insert(job.notes.end(), keys.notes().begin(), keys.notes().end());
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return job;
+}
+
+}  // namespace
+
+const JobProgram& axolotl_program() {
+  static constexpr JobProgram kProgram = {axolotl_job, kAxolotlChanges, {}, 1};
+  return kProgram;
+}
+
+void remove_fsdp_prefixes(JsonDocument& document) {
   constexpr std::string_view kPrefix = "fsdp_";
   for (JsonMember& member : document.root.members) {
     if (member.key != "fsdp_config") continue;
@@ -373,26 +361,6 @@ void remove_prefixes(JsonDocument& document) {
       if (each.key.starts_with(kPrefix) && each.key != "fsdp_version") each.key.erase(0, kPrefix.size());
     }
   }
-}
-
-}  // namespace
-
-Result<Job> axolotl_job(AxolotlLaunch launch) {
-  constexpr std::string_view kInstead =
-      "A rehearsal runs it: fsdp-plan rehearse -- and the line that starts the training.";
-  Errors errors;
-  Job job{.program = "axolotl 0.19.0", .model = {}, .trainer = {}, .words = {}, .notes = {}};
-  remove_prefixes(launch.file);
-  JobKeys launch_keys({{&launch.launch_line, accelerate_keys()}}, std::string(kInstead), errors);
-  say_machines(launch_keys, job);
-  for (const std::string_view key : {"distributed_type", "fsdp_config", "deepspeed_config"}) {
-    if (launch_keys.has(key)) launch_keys.refuse(key, "axolotl reads its own file.", "Write fsdp_config there.");
-  }
-  JobKeys keys({{&launch.line, axolotl_keys()}, {&launch.file, axolotl_keys()}}, std::string(kInstead), errors);
-  AxolotlReader(keys, job).read();
-  job.notes.insert(job.notes.end(), keys.notes().begin(), keys.notes().end());
-  if (!errors.empty()) return tl::unexpected(std::move(errors));
-  return job;
 }
 
 }  // namespace fsdp::planner

@@ -3,18 +3,14 @@
 // axolotl's training from a YAML file: `axolotl train FILE`, or axolotl.cli.train under `accelerate launch`.
 
 #include "core/base/json_document.h"
-#include "planner/jobs/job.h"
+#include "planner/jobs/job_source.h"
 
 namespace fsdp::planner {
 
-/// What starts the training.
-struct AxolotlLaunch {
-  JsonDocument line;         ///< The keys that the line gives, as an object. They count before the file.
-  JsonDocument file;         ///< The configuration.
-  JsonDocument launch_line;  ///< The arguments of `accelerate launch`, of which the number of processes is read.
-};
+/// axolotl's reader and changes.
+const JobProgram& axolotl_program();
 
-/// Errors: those of read_job_line.
-Result<Job> axolotl_job(AxolotlLaunch launch);
+/// Takes the prefix "fsdp_" from keys of fsdp_config, as axolotl does. Places stay.
+void remove_fsdp_prefixes(JsonDocument& document);
 
 }  // namespace fsdp::planner

@@ -11,6 +11,7 @@
 #include "core/base/result.h"
 #include "planner/jobs/job.h"
 #include "planner/jobs/job_keys.h"
+#include "planner/jobs/job_source.h"
 
 namespace fsdp::planner {
 
@@ -33,19 +34,12 @@ struct AccelerateJob {
   std::string precision;     ///< mixed_precision; empty if it is unset: "no", "fp16", "bf16" or "fp8".
 };
 
-/// Reads the keys of a launch configuration, and says what it makes of the machines and the plan. `prefix` is nothing.
+/// Reads the keys of a launch configuration, and says what it makes of the machines and the plan.
 AccelerateJob say_accelerate(JobKeys& keys, Job& job);
 
 /// The keys of `accelerate launch --config_file`.
 std::span<const JobKey> accelerate_keys();
-
-/// The key of the launch configuration that an option of `accelerate launch` sets.
-std::string key_of_launch(const std::string& name);
-
-/// Whether `trl sft` hands an option to accelerate: those that its own classes do not have.
-bool is_of_launch(const std::string& name);
-
-/// TRL's --accelerate_config, which `where` names: a file, or a launch configuration in TRL's package, without places.
-Result<JsonDocument> launcher_named(const std::string& name, const std::string& where);
+/// What can be changed in it.
+std::span<const KeyChange> accelerate_changes();
 
 }  // namespace fsdp::planner

@@ -51,10 +51,13 @@ std::vector<std::string_view> keys_below(std::span<const JobKey> table, const st
   for (const JobKey& row : table) {
     if (!row.name.starts_with(prefix)) continue;
     const std::string_view rest = row.name.substr(prefix.size());
-    if (rest.find('.') == std::string_view::npos) keys.push_back(rest);
+    const std::string_view key = rest.substr(0, rest.find('.'));
+    if (keys.empty() || keys.back() != key) keys.push_back(key);
   }
   return keys;
 }
+
+}  // namespace
 
 const JsonValue* find_in(const JsonValue& root, std::string_view key) {
   const JsonValue* value = &root;
@@ -67,8 +70,6 @@ const JsonValue* find_in(const JsonValue& root, std::string_view key) {
   }
 }
 
-}  // namespace
-
 JobKeys::JobKeys(std::vector<JobLayer> layers, std::string instead, Errors& errors)
     : layers_(std::move(layers)), instead_(std::move(instead)), errors_(errors) {
   for (const JobLayer& layer : layers_) check(layer, layer.document->root, "");
@@ -79,6 +80,11 @@ void JobKeys::check(const JobLayer& layer, const JsonValue& object, const std::s
     const std::string name = prefix + member.key;
     if (const JobKey* row = row_named(layer.table, name)) {
       check_key(layer, member, *row);
+      continue;
+    }
+    // A section needs no row of its own.
+    if (const std::string inside = name + "."; has_members(layer.table, inside)) {
+      check(layer, member.value, inside);
       continue;
     }
     const std::optional<std::string> nearest = nearest_name(member.key, keys_below(layer.table, prefix));
@@ -163,6 +169,11 @@ std::optional<std::string> JobKeys::word(std::string_view key) {
   if (!text.empty() || value->type == JsonType::String) return text;
   expect(key, "a word");
   return std::nullopt;
+}
+
+std::string JobKeys::text(std::string_view key) const {
+  const JsonValue* value = find(key);
+  return value == nullptr ? std::string() : text_of(*value);
 }
 
 std::vector<std::string> JobKeys::words(std::string_view key) {

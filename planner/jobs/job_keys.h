@@ -25,13 +25,17 @@ enum class KeyMeaning : std::uint8_t {
 };
 
 struct JobKey {
-  std::string_view name;  ///< "fsdp_config.fsdp_version": a member of an object after a dot.
+  /// "fsdp_config.fsdp_version": a member of an object after a dot. The object itself needs no row.
+  std::string_view name;
   KeyMeaning meaning = KeyMeaning::Free;
   /// For Usual: the value that is predicted, as a text; values that switch nothing on are, too.
   std::string_view usual = {};
   /// For Usual: what another value asks for, "tensor parallelism". For Ignored: why it is.
   std::string_view what = {};
 };
+
+/// The member of an object by its key; nullptr if it is missing or null.
+const JsonValue* find_in(const JsonValue& root, std::string_view key);
 
 /// Which values count: those of a line over those of a file.
 struct JobLayer {
@@ -56,6 +60,8 @@ class JobKeys {
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t least = 1);
   std::optional<double> number(std::string_view key);
   std::optional<std::string> word(std::string_view key);
+  /// The value as its program would print it, "true" or "2"; empty if it is unset, a list or an object.
+  std::string text(std::string_view key) const;
   /// A list of words, or one.
   std::vector<std::string> words(std::string_view key);
 

@@ -1,8 +1,10 @@
 // Which program a file or a line is for, and the files that a line names. A file is told by its content: base_model is
-// axolotl's key, model_name_or_path TRL's.
+// axolotl's key, model_name_or_path TRL's and, beside stage or finetuning_type, LLaMA-Factory's; NeMo Automodel's names
+// a recipe or a class of it; [model] and [training] are torchtitan's.
 //
 // Sources: trl 1.16.0, cli/commands/training.py, cli/accelerate_config.py and accelerate_configs/*.yaml; accelerate
-// 1.15.0, commands/launch.py (launch_command_parser); axolotl 0.19.0, cli/main.py (train) and cli/utils/train.py.
+// 1.15.0, commands/launch.py (launch_command_parser); axolotl 0.19.0, cli/main.py (train) and cli/utils/train.py;
+// llamafactory 0.9.5, launcher.py and hparams/parser.py (read_args).
 
 #include <fmt/format.h>
 
@@ -14,137 +16,72 @@
 
 #include "core/base/files.h"
 #include "core/base/nearest.h"
+#include "core/formats/toml_document.h"
 #include "core/formats/yaml_document.h"
 #include "planner/jobs/argument_object.h"
+#include "planner/jobs/automodel_job.h"
 #include "planner/jobs/axolotl_job.h"
 #include "planner/jobs/job.h"
-#include "planner/jobs/job_builder.h"
+#include "planner/jobs/job_source.h"
+#include "planner/jobs/launch_line.h"
+#include "planner/jobs/llamafactory_job.h"
+#include "planner/jobs/titan_line.h"
 #include "planner/jobs/trl_job.h"
+#include "planner/jobs/trl_keys.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-constexpr std::string_view kScript = "sft.py";
-constexpr std::string_view kModule = "trl.scripts.sft";
+/// TRL's scripts: the file, the module, and the word after `trl`.
+struct TrlScriptNames {
+  TrlScript script;
+  std::string_view file;
+  std::string_view module;
+  std::string_view command;
+};
+constexpr TrlScriptNames kTrlScripts[] = {{TrlScript::Sft, "sft.py", "trl.scripts.sft", "sft"},
+                                          {TrlScript::Dpo, "dpo.py", "trl.scripts.dpo", "dpo"}};
 constexpr std::string_view kAxolotlModule = "axolotl.cli.train";
+constexpr std::string_view kLlamaFactoryModule = "llamafactory.launcher";
 
-/// The launch configurations in TRL's package. What they share is `kOfAll`.
-struct ShippedLaunch {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr std::string_view kOfAll = "{mixed_precision: bf16, num_machines: 1, num_processes: 8, ";
-constexpr ShippedLaunch kShipped[] = {
-    {"single_gpu", "distributed_type: 'NO'}"},
-    {"multi_gpu", "distributed_type: MULTI_GPU}"},
-    {"fsdp1",
-     "distributed_type: FSDP, fsdp_config: {fsdp_version: 1, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
-     "fsdp_sharding_strategy: FULL_SHARD, fsdp_forward_prefetch: true, fsdp_cpu_ram_efficient_loading: true}}"},
-    {"fsdp2",
-     "distributed_type: FSDP, fsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
-     "fsdp_reshard_after_forward: true, fsdp_cpu_ram_efficient_loading: true}}"},
-    {"zero1", "distributed_type: DEEPSPEED, deepspeed_config: {zero_stage: 1}}"},
-    {"zero2", "distributed_type: DEEPSPEED, deepspeed_config: {zero_stage: 2}}"},
-    {"zero3", "distributed_type: DEEPSPEED, deepspeed_config: {zero_stage: 3, zero3_init_flag: true}}"},
-};
-
-}  // namespace
-
-Result<JsonDocument> launcher_named(const std::string& name, const std::string& where) {
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(name, ignored)) return read_yaml_file(name);
-  std::vector<std::string_view> known;
-  for (const ShippedLaunch& each : kShipped) {
-    if (each.name == name) return parse_yaml(fmt::format("{}{}", kOfAll, each.text), "TRL's " + name);
-    known.push_back(each.name);
-  }
-  return failure(where, fmt::format("\"{}\" is neither a file nor a launch configuration of TRL.", name),
-                 suggest_name(name, known));
-}
-
-namespace {
-
-std::string same_key(const std::string& name) {
-  return name;
-}
-
-}  // namespace
-
-std::string key_of_launch(const std::string& name) {
-  for (const auto& [beginning, object] :
-       {std::pair("fsdp_", "fsdp_config."), std::pair("deepspeed_", "deepspeed_config."),
-        std::pair("zero_", "deepspeed_config."), std::pair("zero3_", "deepspeed_config."),
-        std::pair("offload_", "deepspeed_config."), std::pair("parallelism_config_", "parallelism_config."),
-        std::pair("dynamo_", "dynamo_config.")}) {
-    if (name.starts_with(beginning)) return object + name;
-  }
-  return name;
-}
-
-bool is_of_launch(const std::string& name) {
-  const std::string key = key_of_launch(name);
-  if (key != name || name == "config_file" || name == "multi_gpu" || name == "use_fsdp") return true;
-  const auto keys = accelerate_keys();
-  return std::any_of(keys.begin(), keys.end(), [&](const JobKey& row) { return row.name == name; });
-}
-
-namespace {
-
-std::string own_key_of_trl(const std::string& name) {
-  return is_of_launch(name) ? "" : name;
-}
-
-std::string launch_key_of_trl(const std::string& name) {
-  return is_of_launch(name) ? key_of_launch(name) : "";
-}
-
-/// Moves what only says which kind of launch it is: --multi_gpu, --use_fsdp, --use_deepspeed.
-void set_kind(JsonDocument& launch) {
-  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
-      {"multi_gpu", "MULTI_GPU"}, {"use_fsdp", "FSDP"}, {"use_deepspeed", "DEEPSPEED"}};
-  for (JsonMember& member : launch.root.members) {
-    for (const auto& [flag, kind] : kKinds) {
-      if (member.key != flag) continue;
-      member.key = "distributed_type";
-      member.value.type = JsonType::String;
-      member.value.text = kind;
-    }
-  }
-}
-
-JsonDocument no_arguments() {
-  JsonDocument document;
-  document.root.type = JsonType::Object;
-  return document;
-}
-
-/// Takes a member out of an object: its text, and the place.
-std::optional<std::pair<std::string, std::string>> taken(JsonDocument& document, std::string_view key) {
-  auto& members = document.root.members;
-  const auto found = std::find_if(members.begin(), members.end(), [&](const JsonMember& m) { return m.key == key; });
-  if (found == members.end()) return std::nullopt;
-  std::pair result(found->value.text, document.where(found->value.offset));
-  members.erase(found);
-  return result;
-}
-
-/// The files that the lines name.
-Result<Job> with_files(TrlLaunch launch) {
+/// A TRL job with the files that the lines name.
+Result<JobSource> with_files(JobSource source, const FileReader& read_file) {
+  JobLaunch& launch = source.launch;
   if (const auto config = taken(launch.line, "config")) {
-    FSDP_TRY(launch.file, read_yaml_file(config->first));
+    FSDP_TRY(launch.file, read_file(config->text));
   }
   if (const auto file = taken(launch.launch_line, "config_file")) {
-    FSDP_TRY(launch.launcher, read_yaml_file(file->first));
+    FSDP_TRY(launch.launcher, read_file(file->text));
   }
   for (JsonDocument* document : {&launch.line, launch.file ? &*launch.file : nullptr}) {
     if (document == nullptr || launch.launcher) continue;
     const auto named = taken(*document, "accelerate_config");
     if (named) {
-      FSDP_TRY(launch.launcher, launcher_named(named->first, named->second));
+      FSDP_TRY(launch.launcher, launcher_named(named->text, named->where, read_file));
     }
   }
-  return trl_job(launch);
+  return source;
+}
+
+bool is_yaml(std::string_view path) {
+  return path.ends_with(".yaml") || path.ends_with(".yml");
+}
+
+/// Whether a word is src/train.py of LLaMA-Factory's repository, which a configuration follows.
+bool is_script_of_llamafactory(std::span<const std::string> words, std::size_t w) {
+  const std::filesystem::path path(words[w]);
+  return path.filename() == "train.py" && path.parent_path().filename() == "src" && w + 1 < words.size() &&
+         is_yaml(words[w + 1]);
+}
+
+/// The script of TRL that a word names; nullptr for other words.
+const TrlScriptNames* script_of_trl(const std::string& word) {
+  const std::string file = std::filesystem::path(word).filename().string();
+  for (const TrlScriptNames& each : kTrlScripts) {
+    if (file == each.file || word == each.module) return &each;
+  }
+  return nullptr;
 }
 
 /// `accelerate launch [options] SCRIPT [arguments]`, or the module that is the same: the places of its options and its
@@ -154,12 +91,12 @@ struct AccelerateLine {
   std::size_t script = 0;
 };
 std::optional<AccelerateLine> accelerate_line(std::span<const std::string> words) {
-  std::size_t options = 0;
-  if (words.size() > 2 && words[0] == "accelerate" && words[1] == "launch") options = 2;
-  if (words.size() > 3 && words[1] == "-m" && words[2] == "accelerate.commands.launch") options = 3;
+  const std::size_t options = options_of_accelerate(words);
   for (std::size_t w = options; options > 0 && w < words.size(); ++w) {
-    const bool is_file = std::filesystem::path(words[w]).filename() == kScript;
-    if (is_file || words[w] == kModule || words[w] == kAxolotlModule) return AccelerateLine{options, w};
+    const bool is_module = words[w] == kAxolotlModule || words[w] == kLlamaFactoryModule;
+    if (is_module || script_of_trl(words[w]) != nullptr || is_script_of_llamafactory(words, w)) {
+      return AccelerateLine{options, w};
+    }
   }
   return std::nullopt;
 }
@@ -167,11 +104,18 @@ std::optional<AccelerateLine> accelerate_line(std::span<const std::string> words
 bool starts_with(std::span<const std::string> words, std::string_view first, std::string_view second) {
   return words.size() > 1 && words[0] == first && words[1] == second;
 }
-bool is_trl_line(std::span<const std::string> words) {
-  return starts_with(words, "trl", "sft");
+/// The script that `trl COMMAND` runs; nullptr for other lines.
+const TrlScriptNames* command_of_trl(std::span<const std::string> words) {
+  for (const TrlScriptNames& each : kTrlScripts) {
+    if (starts_with(words, "trl", each.command)) return &each;
+  }
+  return nullptr;
 }
 bool is_axolotl_line(std::span<const std::string> words) {
   return starts_with(words, "axolotl", "train");
+}
+bool is_llamafactory_line(std::span<const std::string> words) {
+  return starts_with(words, "llamafactory-cli", "train") || starts_with(words, "lmf", "train");
 }
 
 /// The key of axolotl that an option sets; none for --launcher, which only says what starts the processes.
@@ -179,83 +123,186 @@ std::string key_of_axolotl(const std::string& name) {
   return name == "launcher" ? "" : name;
 }
 
-/// Some of the words of a line.
-struct WordRange {
-  std::size_t from = 0;
-  std::size_t to = 0;
-};
-
 /// `own`: axolotl's arguments, the file first. `launcher`: those of `accelerate launch`.
-Result<Job> axolotl_line_job(std::span<const std::string> words, WordRange own, WordRange launcher) {
+Result<JobSource> axolotl_line(std::span<const std::string> words, WordRange own, WordRange launcher,
+                               const FileReader& read_file) {
   const ArgumentLine line(words);
   if (own.from == own.to || words[own.from].starts_with("--")) {
     return failure(line.where(words.size() - 1), "The line names no configuration.", "Write axolotl train FILE.");
   }
-  AxolotlLaunch launch;
-  FSDP_TRY(launch.file, read_yaml_file(words[own.from]));
-  FSDP_TRY(launch.line, line.object(own.from + 1, own.to, key_of_axolotl));
-  FSDP_TRY(launch.launch_line, line.object(launcher.from, launcher.to, key_of_launch));
-  set_kind(launch.launch_line);
-  return axolotl_job(std::move(launch));
+  JobSource source{.program = &axolotl_program(),
+                   .launch = {},
+                   .words = {words.begin(), words.end()},
+                   .is_line = true,
+                   .own = {own.from + 1, own.to},
+                   .of_launch = launcher};
+  FSDP_TRY(source.launch.file, read_file(words[own.from]));
+  remove_fsdp_prefixes(*source.launch.file);
+  FSDP_TRY(source.launch.line, line.object(own.from + 1, own.to, key_of_axolotl));
+  FSDP_TRY(source.launch.launch_line, line.object(launcher.from, launcher.to, key_of_launch));
+  set_kind(source.launch.launch_line);
+  return source;
 }
 
 /// `axolotl train FILE [options] [-- arguments of accelerate launch]`
-Result<Job> read_axolotl_line(std::span<const std::string> words) {
+Result<JobSource> find_axolotl_line(std::span<const std::string> words, const FileReader& read_file) {
   const auto rule = std::find(words.begin(), words.end(), "--");
   const auto end = static_cast<std::size_t>(rule - words.begin());
-  return axolotl_line_job(words, {2, end}, {std::min(end + 1, words.size()), words.size()});
+  return axolotl_line(words, {2, end}, {std::min(end + 1, words.size()), words.size()}, read_file);
+}
+
+/// `own`: LLaMA-Factory's arguments, the file first if there is one. `launcher`: those of `accelerate launch`.
+Result<JobSource> llamafactory_line(std::span<const std::string> words, WordRange own, WordRange launcher,
+                                    const FileReader& read_file) {
+  // key=value after a configuration gives another value of its key.
+  std::vector<std::string> dashed(words.begin(), words.end());
+  for (std::size_t w = own.from; w < own.to; ++w) {
+    const bool is_key = dashed[w].find('=') != std::string::npos && !dashed[w].starts_with("--");
+    if (is_key) dashed[w].insert(0, "--");
+  }
+  const ArgumentLine line(dashed);
+  const bool has_file = own.from < own.to && is_yaml(words[own.from]);
+  JobSource source{.program = &llamafactory_program(),
+                   .launch = {},
+                   .words = {words.begin(), words.end()},
+                   .is_line = true,
+                   .own = {own.from + (has_file ? 1 : 0), own.to},
+                   .of_launch = std::nullopt};
+  if (launcher.from < launcher.to) source.of_launch = launcher;
+  JobLaunch& launch = source.launch;
+  launch.is_accelerate = launcher.from < launcher.to;
+  launch.file = no_arguments();
+  if (has_file) {
+    FSDP_TRY(launch.file, read_file(words[own.from]));
+  }
+  FSDP_TRY(launch.line, line.object(source.own.from, own.to, same_key));
+  FSDP_TRY(launch.launch_line, line.object(launcher.from, launcher.to, key_of_launch));
+  set_kind(launch.launch_line);
+  if (const auto file = taken(launch.launch_line, "config_file")) {
+    FSDP_TRY(launch.launcher, read_file(file->text));
+  }
+  return source;
 }
 
 Error not_read(std::span<const std::string> words) {
-  return {"--", fmt::format("\"{}\" starts no training that is read without running it.", words.front()),
-          "Read are trl sft, axolotl train, and accelerate launch with TRL's sft.py or -m axolotl.cli.train. fsdp-plan "
-          "plan -- COMMAND captures any script."};
+  return {
+      "--", fmt::format("\"{}\" starts no training that is read without running it.", words.front()),
+      "Read are trl sft and dpo, axolotl train, llamafactory-cli train, accelerate launch with TRL's sft.py or dpo.py, "
+      "-m axolotl.cli.train or LLaMA-Factory's src/train.py, and torchrun with -m torchtitan.train. fsdp-plan plan -- "
+      "COMMAND captures any script."};
 }
 
 }  // namespace
 
 bool is_job_line(std::span<const std::string> words) {
-  return is_trl_line(words) || is_axolotl_line(words) || accelerate_line(words).has_value();
+  return command_of_trl(words) != nullptr || is_axolotl_line(words) || is_llamafactory_line(words) ||
+         is_titan_line(words) || accelerate_line(words).has_value();
 }
 
-Result<std::optional<Job>> read_job(const std::string& path) {
-  if (!path.ends_with(".yaml") && !path.ends_with(".yml")) return std::nullopt;
-  Result<JsonDocument> file = read_yaml_file(path);
+Result<JsonDocument> parse_config(std::string text, const std::string& path) {
+  return path.ends_with(".toml") ? parse_toml(std::move(text), path) : parse_yaml(std::move(text), path);
+}
+
+Result<JsonDocument> read_config_file(const std::string& path) {
+  return path.ends_with(".toml") ? read_toml_file(path) : read_yaml_file(path);
+}
+
+Result<std::optional<JobSource>> find_job(const std::string& path, const FileReader& read_file) {
+  if (path.ends_with(".toml")) {
+    FSDP_TRY(JsonDocument toml, read_file(path));
+    if (!is_titan_toml(toml)) return std::nullopt;
+    return titan_toml_source(std::move(toml), path);
+  }
+  if (!is_yaml(path)) return std::nullopt;
+  Result<JsonDocument> file = read_file(path);
   if (!file) return std::nullopt;
-  if (file->root.find("base_model") != nullptr) {
-    return axolotl_job({.line = no_arguments(), .file = std::move(*file), .launch_line = no_arguments()});
+  JobSource source{.program = nullptr,
+                   .launch = {no_arguments(), std::move(*file), no_arguments(), std::nullopt},
+                   .words = {},
+                   .is_line = false,
+                   .own = {},
+                   .of_launch = std::nullopt};
+  JsonDocument& document = *source.launch.file;
+  if (document.root.find("base_model") != nullptr) {
+    source.program = &axolotl_program();
+    source.words = {"axolotl", "train", path};
+    source.own = {3, 3};
+    remove_fsdp_prefixes(document);
+    return source;
   }
-  if (file->root.find("model_name_or_path") == nullptr) return std::nullopt;
-  for (const std::string_view key : {"stage", "finetuning_type"}) {
-    if (file->root.find(key) == nullptr) continue;
-    return failure(path, fmt::format("It has {}, as configurations of LLaMA-Factory do, which are not read.", key),
-                   "Read are those of TRL and axolotl. A rehearsal runs it: fsdp-plan rehearse -- COMMAND.");
+  if (is_automodel_file(document.root)) {
+    source.program = &automodel_program();
+    source.words = {"automodel", path};
+    source.own = {2, 2};
+    return source;
   }
-  return with_files(
-      {.line = no_arguments(), .file = std::move(*file), .launch_line = no_arguments(), .launcher = std::nullopt});
+  if (document.root.find("model_name_or_path") == nullptr) return std::nullopt;
+  if (document.root.find("stage") != nullptr || document.root.find("finetuning_type") != nullptr) {
+    source.program = &llamafactory_program();
+    source.words = {"llamafactory-cli", "train", path};
+    source.own = {3, 3};
+    return source;
+  }
+  const auto dpo = keys_of_dpo_alone();
+  const bool is_dpo =
+      std::any_of(dpo.begin(), dpo.end(), [&](const JobKey& key) { return document.root.find(key.name) != nullptr; });
+  source.program = &trl_program(is_dpo ? TrlScript::Dpo : TrlScript::Sft);
+  source.words = {"trl", is_dpo ? "dpo" : "sft", "--config", path};
+  source.own = {2, source.words.size()};
+  source.of_launch = source.own;
+  return with_files(std::move(source), read_file);
 }
 
-Result<Job> read_job_line(std::span<const std::string> words) {
-  if (is_axolotl_line(words)) return read_axolotl_line(words);
+Result<std::optional<Job>> read_job(const std::string& path, const TypedBesideJob& typed) {
+  FSDP_TRY(std::optional<JobSource> source, find_job(path, read_config_file));
+  if (!source) return std::nullopt;
+  source->launch.typed = typed;
+  return source->program->read(source->launch);
+}
+
+Result<JobSource> find_job_line(std::span<const std::string> words, const FileReader& read_file,
+                                const std::optional<JsonDocument>& config) {
+  if (is_titan_line(words)) return find_titan_line(words, config, read_file);
+  if (is_axolotl_line(words)) return find_axolotl_line(words, read_file);
+  if (is_llamafactory_line(words)) return llamafactory_line(words, {2, words.size()}, {0, 0}, read_file);
   const ArgumentLine line(words);
-  TrlLaunch launch;
-  if (is_trl_line(words)) {
-    FSDP_TRY(launch.line, line.object(2, words.size(), own_key_of_trl));
-    FSDP_TRY(launch.launch_line, line.object(2, words.size(), launch_key_of_trl));
-    set_kind(launch.launch_line);
-    return with_files(std::move(launch));
+  JobSource source{.program = nullptr,
+                   .launch = {},
+                   .words = {words.begin(), words.end()},
+                   .is_line = true,
+                   .own = {2, words.size()},
+                   .of_launch = WordRange{2, words.size()}};
+  if (const TrlScriptNames* command = command_of_trl(words)) {
+    source.program = &trl_program(command->script);
+    FSDP_TRY(source.launch.line, line.object(2, words.size(), own_key_of_trl));
+    FSDP_TRY(source.launch.launch_line, line.object(2, words.size(), launch_key_of_trl));
+    set_kind(source.launch.launch_line);
+    return with_files(std::move(source), read_file);
   }
   const std::optional<AccelerateLine> found = accelerate_line(words);
   if (!found) return tl::unexpected(Errors{not_read(words)});
-  const bool is_module = words[found->script] == kModule || words[found->script] == kAxolotlModule;
-  const std::size_t end_of_options = found->script - (is_module ? 1 : 0);
-  if (words[found->script] == kAxolotlModule) {
-    return axolotl_line_job(words, {found->script + 1, words.size()}, {found->options, end_of_options});
+  const std::string& script = words[found->script];
+  const TrlScriptNames* of_trl = script_of_trl(script);
+  const bool is_module =
+      script == kAxolotlModule || script == kLlamaFactoryModule || (of_trl != nullptr && script == of_trl->module);
+  const WordRange own{found->script + 1, words.size()};
+  const WordRange options{found->options, found->script - (is_module ? 1 : 0)};
+  if (script == kAxolotlModule) return axolotl_line(words, own, options, read_file);
+  if (script == kLlamaFactoryModule || is_script_of_llamafactory(words, found->script)) {
+    return llamafactory_line(words, own, options, read_file);
   }
-  FSDP_TRY(launch.launch_line, line.object(found->options, end_of_options, key_of_launch));
-  FSDP_TRY(launch.line, line.object(found->script + 1, words.size(), same_key));
-  set_kind(launch.launch_line);
-  return with_files(std::move(launch));
+  source.program = &trl_program(of_trl->script);
+  source.own = own;
+  source.of_launch = options;
+  FSDP_TRY(source.launch.launch_line, line.object(options.from, options.to, key_of_launch));
+  FSDP_TRY(source.launch.line, line.object(own.from, own.to, same_key));
+  set_kind(source.launch.launch_line);
+  return with_files(std::move(source), read_file);
+}
+
+Result<Job> read_job_line(std::span<const std::string> words, const std::optional<JsonDocument>& config) {
+  FSDP_TRY(const JobSource source, find_job_line(words, read_config_file, config));
+  return source.program->read(source.launch);
 }
 
 }  // namespace fsdp::planner

@@ -1,23 +1,17 @@
 #pragma once
 
-// TRL's script for supervised fine-tuning: `trl sft`, or trl/scripts/sft.py under `accelerate launch`.
+// TRL's scripts for supervised fine-tuning and direct preference optimization: `trl sft` and `trl dpo`, or
+// trl/scripts/sft.py and dpo.py under `accelerate launch`.
 
-#include <optional>
+#include <cstdint>
 
-#include "core/base/json_document.h"
-#include "planner/jobs/job.h"
+#include "planner/jobs/job_source.h"
 
 namespace fsdp::planner {
 
-/// What starts the script.
-struct TrlLaunch {
-  JsonDocument line;                     ///< The arguments on the line, as an object.
-  std::optional<JsonDocument> file;      ///< --config.
-  JsonDocument launch_line;              ///< Those of `accelerate launch`.
-  std::optional<JsonDocument> launcher;  ///< --config_file. Without one, accelerate has its defaults.
-};
+enum class TrlScript : std::uint8_t { Sft, Dpo };
 
-/// Errors: those of read_job_line.
-Result<Job> trl_job(const TrlLaunch& launch);
+/// The reader and changes of a script.
+const JobProgram& trl_program(TrlScript script);
 
 }  // namespace fsdp::planner

@@ -1,7 +1,12 @@
-// Sources: trl 1.16.0, trainer/sft_config.py, base_config.py, model_config.py, scripts/utils.py (ScriptArguments,
-// DatasetMixtureConfig); transformers 5.24.0, training_args.py.
+// Sources: trl 1.16.0, trainer/sft_config.py, dpo_config.py, base_config.py, model_config.py, scripts/utils.py
+// (ScriptArguments, DatasetMixtureConfig).
 
 #include "planner/jobs/trl_keys.h"
+
+#include <iterator>
+#include <vector>
+
+#include "planner/jobs/trainer_keys.h"
 
 namespace fsdp::planner {
 
@@ -9,6 +14,7 @@ namespace {
 
 using enum KeyMeaning;
 
+/// Keys of both scripts.
 constexpr JobKey kTrlKeys[] = {
     // The script and its data.
     {"dataset_name"},
@@ -20,16 +26,9 @@ constexpr JobKey kTrlKeys[] = {
     {"streaming"},
     {"test_split_size"},
     {"ignore_bias_buffers"},
-    {"dataset_text_field"},
-    {"dataset_kwargs"},
     {"dataset_num_proc"},
-    {"eos_token"},
     {"pad_token"},
-    {"chat_template_path"},
     {"truncation_mode"},
-    {"shuffle_dataset"},
-    {"completion_only_loss", Read},
-    {"assistant_only_loss", Read},
     {"env"},
     {"accelerate_config", Read},
     // The model.
@@ -56,149 +55,65 @@ constexpr JobKey kTrlKeys[] = {
     {"use_bnb_nested_quant", Read},
     {"bnb_4bit_quant_storage", Read},
     // The batch.
-    {"per_device_train_batch_size", Read},
-    {"gradient_accumulation_steps", Read},
     {"max_length", Read},
-    {"packing", Read},
-    {"packing_strategy", Read},
     {"padding_free", Read},
     {"pad_to_multiple_of", Read},
-    {"eval_packing"},
-    {"train_sampling_strategy"},
-    {"length_column_name"},
-    {"average_tokens_across_devices"},
-    {"auto_find_batch_size", Usual, "false", "a batch that shrinks until it fits"},
     // The step.
-    {"bf16", Read},
-    {"fp16", Read},
-    {"tf32"},
-    {"optim", Read},
-    {"optim_args", Usual, "", "other arguments of the optimizer"},
-    {"optim_target_modules", Usual, "", "an optimizer of some modules"},
-    {"learning_rate"},
-    {"lr_scheduler_type"},
-    {"lr_scheduler_kwargs"},
-    {"warmup_steps"},
-    {"weight_decay"},
-    {"adam_beta1"},
-    {"adam_beta2"},
-    {"adam_epsilon"},
-    {"max_grad_norm", Read},
-    {"loss_type", Read},
-    {"label_smoothing_factor", Usual, "0", "label smoothing"},
-    {"gradient_checkpointing", Read},
-    {"gradient_checkpointing_kwargs", Read},
-    {"gradient_checkpointing_kwargs.use_reentrant", Usual, "false", "reentrant checkpoints"},
-    {"gradient_checkpointing_kwargs.offload", Read},
-    {"gradient_checkpointing_kwargs.preserve_rng_state"},
-    {"gradient_checkpointing_kwargs.selective", Usual, "false", "TRL's selective checkpointing"},
-    {"activation_checkpointing", Usual, "", "the newer name of gradient_checkpointing"},
-    {"activation_checkpointing_kwargs", Usual, "", "the newer name of gradient_checkpointing_kwargs"},
     {"activation_offloading", Usual, "false", "activations in host memory"},
-    {"torch_compile", Usual, "false", "torch.compile"},
-    {"torch_compile_backend", Usual, "", "torch.compile"},
-    {"torch_compile_mode", Usual, "", "torch.compile"},
-    {"use_liger_kernel", Usual, "false", "Liger's kernels"},
-    {"liger_kernel_config"},
-    {"use_cache", Usual, "false", "keys and values that training keeps"},
-    {"neftune_noise_alpha", Usual, "", "noise on embeddings"},
-    {"torch_empty_cache_steps", Usual, "", "a cache that is emptied in steps"},
-    {"accelerator_config", Read},
-    {"accelerator_config.split_batches", Usual, "false", "batches that are split over the GPUs"},
-    {"accelerator_config.dispatch_batches"},
-    {"accelerator_config.even_batches"},
-    {"accelerator_config.use_seedable_sampler"},
-    {"accelerator_config.non_blocking"},
-    {"accelerator_config.gradient_accumulation_kwargs", Read},
-    {"accelerator_config.gradient_accumulation_kwargs.sync_each_batch", Read},
-    {"accelerator_config.gradient_accumulation_kwargs.num_steps"},
-    {"accelerator_config.gradient_accumulation_kwargs.sync_with_dataloader"},
-    {"parallelism_config", Usual, "", "a mesh of the Trainer's own"},
-    {"ddp_find_unused_parameters", Usual, "false", "a search for unused parameters"},
-    {"ddp_bucket_cap_mb", Usual, "", "other buckets of DDP"},
-    {"ddp_broadcast_buffers"},
-    {"ddp_static_graph", Usual, "", "DDP's static graph"},
-    {"ddp_backend"},
-    {"ddp_timeout"},
-    {"fsdp", Usual, "", "FSDP by the Trainer; the launch configuration is read"},
-    {"fsdp_config", Usual, "", "FSDP by the Trainer; the launch configuration is read"},
-    {"deepspeed", Usual, "", "DeepSpeed"},
-    // Beside the step.
-    {"output_dir"},
-    {"num_train_epochs"},
-    {"max_steps"},
-    {"eval_strategy", Read},
-    {"eval_steps"},
-    {"eval_delay"},
-    {"per_device_eval_batch_size", Read},
-    {"prediction_loss_only"},
-    {"eval_on_start"},
-    {"eval_do_concat_batches"},
-    {"eval_use_gather_object"},
-    {"eval_accumulation_steps"},
-    {"include_for_metrics"},
-    {"batch_eval_metrics"},
-    {"bf16_full_eval"},
-    {"fp16_full_eval"},
-    {"save_only_model"},
-    {"save_strategy"},
-    {"save_steps"},
-    {"save_on_each_node"},
-    {"save_total_limit"},
-    {"enable_jit_checkpoint"},
-    {"load_best_model_at_end"},
-    {"metric_for_best_model"},
-    {"greater_is_better"},
-    {"ignore_data_skip"},
-    {"restore_callback_states_from_checkpoint"},
-    {"resume_from_checkpoint"},
-    {"logging_strategy"},
-    {"logging_steps"},
-    {"logging_first_step"},
-    {"logging_nan_inf_filter"},
-    {"log_on_each_node"},
-    {"log_level"},
-    {"log_level_replica"},
-    {"include_num_input_tokens_seen"},
-    {"disable_tqdm"},
-    {"report_to"},
-    {"run_name"},
-    {"project"},
-    {"trackio_space_id"},
-    {"trackio_bucket_id"},
-    {"trackio_static_space_id"},
-    {"push_to_hub"},
-    {"hub_token"},
-    {"hub_private_repo"},
-    {"hub_model_id"},
-    {"hub_strategy"},
-    {"hub_always_push"},
-    {"hub_revision"},
-    {"full_determinism", Usual, "false", "deterministic kernels"},
-    {"seed"},
-    {"data_seed"},
-    {"use_cpu", Usual, "false", "training on CPUs"},
-    {"dataloader_drop_last"},
-    {"dataloader_num_workers"},
-    {"dataloader_pin_memory"},
-    {"dataloader_persistent_workers"},
-    {"dataloader_prefetch_factor"},
-    {"dataloader_multiprocessing_context"},
-    {"dataloader_in_order"},
-    {"remove_unused_columns"},
-    {"label_names"},
-    {"debug"},
-    {"skip_memory_metrics"},
-    {"do_train"},
-    {"do_eval"},
-    {"do_predict"},
-    {"local_rank"},
 };
+
+constexpr JobKey kSftKeys[] = {
+    {"dataset_text_field"},
+    {"dataset_kwargs"},
+    {"eos_token"},
+    {"chat_template_path"},
+    {"shuffle_dataset"},
+    {"completion_only_loss", Read},
+    {"assistant_only_loss", Read},
+    {"packing", Read},
+    {"packing_strategy", Read},
+    {"eval_packing"},
+    {"loss_type", Read},
+};
+
+constexpr JobKey kDpoKeys[] = {
+    {"loss_type"},
+    {"loss_weights"},
+    {"disable_dropout", Read},
+    {"precompute_ref_log_probs", Read},
+    {"precompute_ref_batch_size"},
+    {"ld_alpha", Usual, "", "LD-DPO"},
+    {"f_divergence_type"},
+    {"f_alpha_divergence_coef"},
+    {"label_smoothing"},
+    {"beta"},
+    {"use_weighting", Usual, "false", "weighted pairs"},
+    {"discopop_tau"},
+    {"sync_ref_model", Usual, "false", "a reference that is updated"},
+    {"ref_model_mixup_alpha"},
+    {"ref_model_sync_steps"},
+};
+
+std::vector<JobKey> with_script_keys(std::span<const JobKey> own) {
+  std::vector<JobKey> all(own.begin(), own.end());
+  all.insert(all.end(), std::begin(kTrlKeys), std::end(kTrlKeys));
+  return with_trainer_keys(all);
+}
 
 }  // namespace
 
 std::span<const JobKey> trl_sft_keys() {
-  return kTrlKeys;
+  static const std::vector<JobKey> all = with_script_keys(kSftKeys);
+  return all;
+}
+
+std::span<const JobKey> trl_dpo_keys() {
+  static const std::vector<JobKey> all = with_script_keys(kDpoKeys);
+  return all;
+}
+
+std::span<const JobKey> keys_of_dpo_alone() {
+  return std::span(kDpoKeys).subspan(1);
 }
 
 }  // namespace fsdp::planner

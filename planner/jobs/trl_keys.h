@@ -1,6 +1,6 @@
 #pragma once
 
-// The keys of TRL's supervised fine-tuning: those of its ScriptArguments, ModelConfig and SFTConfig, which has those of
+// The keys of TRL's scripts: those of its ScriptArguments, ModelConfig and SFTConfig or DPOConfig, which have those of
 // transformers' TrainingArguments.
 
 #include <span>
@@ -9,6 +9,11 @@
 
 namespace fsdp::planner {
 
+/// Supervised fine-tuning.
 std::span<const JobKey> trl_sft_keys();
+/// Direct preference optimization.
+std::span<const JobKey> trl_dpo_keys();
+/// Those by which a file of direct preference optimization is told from others.
+std::span<const JobKey> keys_of_dpo_alone();
 
 }  // namespace fsdp::planner

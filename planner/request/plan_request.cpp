@@ -52,6 +52,7 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
          fmt::format("{} {} already defines the units.", place_of(PlanChoice::Wrap), to_text(*choices.wrap)),
          "Give one of the two.");
   }
+  if (choices.expert_parallel) space.expert_parallel = choices.expert_parallel->ranks;
   space.reshard = choices.reshard;
   space.wrap = choices.wrap;
   space.checkpoint = choices.checkpoint;
@@ -128,17 +129,22 @@ void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
            "Leave it out, or plan for --torch 2.13 or later.");
     }
   }
+  if (choices.ddp_arguments && base.runtime.framework != Framework::Ddp && !is_unread(request, PlanChoice::Ddp)) {
+    fail(errors, PlanChoice::Ddp, "Only DDP has these arguments.", "Leave it out, or plan for --runtime ddp.");
+  }
   if (auto misfit = graphs_misfit(base, is_unread(request, PlanChoice::Torch))) errors.push_back(*std::move(misfit));
   base.reduce_scatter_buffers = choices.reduce_scatter_buffers.value_or(1);
   base.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(false);
 }
 
-std::vector<FrameworkArguments> fixed_arguments(const PlanChoices& choices, std::vector<FrameworkArguments> all) {
-  std::erase_if(all, [&](const FrameworkArguments& each) {
-    return (choices.reduce_scatter_buffers && each.reduce_scatter_buffers != *choices.reduce_scatter_buffers) ||
-           (choices.separate_reduce_scatter && each.separate_reduce_scatter_group != *choices.separate_reduce_scatter);
-  });
-  return all;
+/// FSDP1 prefetches one unit (BACKWARD_PRE) or none; the others are searched if nothing is said.
+std::optional<BackwardPrefetch> prefetch_of_fsdp1(const PlanChoices& choices, Space& space, Errors& errors) {
+  if (traits_of(space.base).options != OptionsMember::Fsdp1 || !choices.backward_prefetch) return std::nullopt;
+  if (*choices.backward_prefetch > 1) {
+    fail(errors, PlanChoice::BackwardPrefetch, "FSDP1 gathers at most one unit early.", "Write 0 or 1.");
+  }
+  space.backward_prefetch.reset();
+  return *choices.backward_prefetch == 0 ? BackwardPrefetch::None : BackwardPrefetch::Pre;
 }
 
 constexpr std::string_view kPlanForDefault = "Leave it out, or plan for --runtime fsdp2.";
@@ -179,7 +185,9 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   leave_units_out(space);
   space.cpu_offloads = {false};
   // The same results with less memory.
-  space.base.ddp.gradient_as_bucket_view = true;
+  const DdpArguments arguments = choices.ddp_arguments.value_or(DdpArguments::Searched);
+  space.base.ddp.gradient_as_bucket_view = arguments == DdpArguments::Searched;
+  space.base.ddp.find_unused_parameters = arguments == DdpArguments::FindUnused;
 }
 
 /// SimpleFSDP has a mesh and no units, reduces in every micro-batch, and is made on the meta device.
@@ -463,8 +471,9 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   }
   // We read a file as DeepSpeed does: keys that it does not have are DeepSpeed's defaults.
   if (!is_its_stage) {
+    const auto prefetch = prefetch_of_fsdp1(choices, resolved.space, errors);
     resolved.space.arguments =
-        fixed_arguments(choices, arguments_to_search(base, world_size(*cluster), cluster->gpus_per_node));
+        fixed_arguments(choices, prefetch, arguments_to_search(base, world_size(*cluster), cluster->gpus_per_node));
   }
   resolved.cluster = *std::move(cluster);
   auto& assumptions = resolved.cluster.assumptions;
@@ -488,6 +497,7 @@ Workload workload_of(const PlanChoices& choices, Errors& errors) {
   workload.lora = choices.lora;
   workload.quantization = choices.quantization;
   workload.liger = choices.liger;
+  workload.float8 = choices.float8;
   pack(choices, workload, errors);
   if (choices.batch && !choices.global_batch && !is_packed_to_one_row(choices)) {
     workload.dimensions.push_back({"batch", static_cast<double>(*choices.batch)});

@@ -84,9 +84,20 @@ std::vector<CheckpointChoice> checkpoints_of(const TrainerRelease& release, cons
   return choices;
 }
 
+/// Whether all units shall be resharded as torchtitan's "always" does. The search keeps the head in the root, which may
+/// not be resharded then; the plan that torchtitan would run has nothing in its root.
+bool is_always_of_torchtitan(const TrainerRelease& release, const Space& space) {
+  return release.trainer == Trainer::Torchtitan && space.reshard && space.reshard->root;
+}
+
+Space with_root_kept(Space space) {
+  if (space.reshard) space.reshard->root = false;
+  return space;
+}
+
 /// The spaces that are searched one by one.
 std::vector<Space> spaces_of(const TrainerRelease& release, const Space& given, const Plan& said, const Model& model) {
-  Space space = given;
+  Space space = is_always_of_torchtitan(release, given) ? with_root_kept(given) : given;
   space.base = said;
   space.explain = false;
   space.pareto_points = 8;
@@ -97,7 +108,7 @@ std::vector<Space> spaces_of(const TrainerRelease& release, const Space& given, 
   space.forward_prefetch = said.forward_prefetch;
   space.backward_prefetch = said.backward_prefetch;
   std::vector<ReshardChoice> reshards = {{ReshardAfterForward::Kind::Always}, {ReshardAfterForward::Kind::Never}};
-  if (given.reshard) reshards = {*given.reshard};
+  if (space.reshard) reshards = {*space.reshard};
   std::vector<Space> spaces;
   for (const ReshardChoice& reshard : reshards) {
     for (const CheckpointChoice& choice : checkpoints_of(release, given, said, model)) {
@@ -119,7 +130,12 @@ class SaidPlans {
   Result<void> add(const Candidate& found, const std::vector<std::string>& notes) {
     Result<Predictor*> predictor = predictor_of(found.plan);
     if (!predictor) return {};  // There is no model of these sizes.
-    const Result<Plan> said = nearest_said(release_, found.plan, (*predictor)->model());
+    Plan plan = found.plan;
+    if (is_always_of_torchtitan(release_, request_.space)) {
+      const auto root = std::find_if(plan.units.begin(), plan.units.end(), is_root);
+      root->reshard_after_forward = {ReshardAfterForward::Kind::Always, 0};
+    }
+    const Result<Plan> said = nearest_said(release_, plan, (*predictor)->model());
     if (!said) return {};
     const bool is_known =
         std::any_of(plans_.begin(), plans_.end(), [&](const Said& each) { return each.plan == *said; });
@@ -275,7 +291,7 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   shared.on_best = {};
   // They share the models and the work, including the search of the whole space.
   if (shared.predictors == nullptr) shared.predictors = std::make_shared<Predictors>();
-  const auto num_searches = static_cast<std::int64_t>(spaces.size()) + 1;
+  const auto num_searches = static_cast<std::int64_t>(spaces.size()) + (options.prices_trainer ? 1 : 0);
   if (shared.most_work > 0) shared.most_work = std::max<std::int64_t>(1, shared.most_work / num_searches);
   SaidPlans plans(release, request, options);
   std::optional<SearchResult> result;
@@ -302,7 +318,8 @@ Result<SearchResult> search_for(const TrainerRelease& release, const ResolvedReq
   add_doubt(proof, *result);
   result->proof = std::move(proof);
   result->refinement.clear();
-  Space whole_space = request.space;
+  if (!options.prices_trainer) return *std::move(result);
+  Space whole_space = is_always_of_torchtitan(release, request.space) ? with_root_kept(request.space) : request.space;
   whole_space.explain = false;
   whole_space.pareto_points = 0;
   FSDP_TRY(const SearchResult free, search(request.spec, request.workload, request.cluster, whole_space, shared));

@@ -15,6 +15,7 @@ void set_flavor(Plan& plan, const Runtime& of_flavor) {
   const FlavorHabits habits = habits_of_flavor(of_flavor.flavor);
   plan.checkpointing.early_stop = habits.early_stop;
   plan.mixed_precision.cast_forward_inputs = habits.cast_forward_inputs;
+  if (!habits.decays_weights) plan.optimizer.weight_decay = 0;
 }
 
 void fix_graphs(const PlanChoices& choices, Space& space) {

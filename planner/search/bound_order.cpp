@@ -33,8 +33,8 @@ bool LowerBounds::has_order(const Family& family, const Layout& layout, const Cl
 
 const StepOrder& LowerBounds::order_of(const Family& family) {
   const bool keeps_gradients = family.accumulation > 1 && !family.sync_every_micro_batch;
-  const auto key = std::tuple(family.mesh.dp_shard(), family.wrapping, family.arguments, family.forward_prefetch,
-                              family.backward_prefetch, keeps_gradients);
+  const auto key = std::tuple(family.mesh.dp_shard(), family.mesh.ep, family.wrapping, family.arguments,
+                              family.forward_prefetch, family.backward_prefetch, keeps_gradients);
   if (const auto found = orders_.find(key); found != orders_.end()) return found->second;
   const Layout& layout = layout_of(family);
   Plan plan = plan_of(family);

@@ -26,6 +26,7 @@ class HostNeeds {
     if (!family.cpu_offload && base_.initialization != Initialization::Cpu) return Bytes(0);
     // The arguments decide which parameters ZeRO-3 keeps on the host.
     const Key key{family.mesh.dp_shard(),
+                  family.mesh.ep,
                   family.wrapping,
                   family.cpu_offload,
                   family.accumulation > 1,
@@ -47,7 +48,7 @@ class HostNeeds {
   }
 
  private:
-  using Key = std::tuple<std::int64_t, int, bool, bool, bool, bool, bool>;
+  using Key = std::tuple<std::int64_t, std::int64_t, int, bool, bool, bool, bool, bool>;
 
   const Plan& base_;
   const Families& families_;

@@ -46,8 +46,9 @@ class KnownPredictions {
   void keep(simulator::Detail detail, const Key& key, const simulator::Outcome& outcome);
 
  private:
-  using Ints = std::tuple<int, int, int, std::int64_t, std::int64_t, ReshardAfterForward::Kind, std::int64_t, int,
-                          std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool>;
+  using Ints =
+      std::tuple<int, int, int, std::int64_t, std::int64_t, std::int64_t, ReshardAfterForward::Kind, std::int64_t, int,
+                 std::int64_t, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool>;
   static constexpr std::size_t kNumDetails = static_cast<std::size_t>(simulator::Detail::Memory) + 1;
 
   std::vector<Plan> bases_;

@@ -177,10 +177,11 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
           : mesh;
   // The number of unsharded units from which on a unit is no longer resharded. The root never is.
   std::vector<std::size_t>& resharded = sums.resharded;
+  resharded.assign(wrapping.experts.size(), longest + 1);  // Experts that ranks share always are.
   for (const auto& stack : wrapping.stacks) {
     for (std::size_t i = 0; i < stack.size(); ++i) resharded.insert(resharded.end(), stack[i].size(), stack.size() - i);
   }
-  resharded.resize(layout.units.size() - 1 - wrapping.roots.size(), longest);
+  resharded.resize(layout.units.size() - 1 - wrapping.roots.size() - wrapping.kept_ends.size(), longest);
   resharded.resize(layout.units.size(), 0);
 
   sums.has_order = has_order(family, layout, cluster);
@@ -325,8 +326,8 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, Unit
 void LowerBounds::set_fsdp2_bytes(const Layout& layout, UnitSums& sums) {
   sums.is_fsdp2 = true;
   for (const ShardedUnit& unit : layout.units) {
-    if (layout.mesh.dp_shard() == 1 || unit.windows.empty()) continue;
-    sums.largest_gather = std::max(sums.largest_gather, layout.mesh.dp_shard() * unit.gather_shard_bytes.count());
+    if (unit.shards == 1 || unit.windows.empty()) continue;
+    sums.largest_gather = std::max(sums.largest_gather, unit.shards * unit.gather_shard_bytes.count());
   }
 }
 
@@ -344,7 +345,8 @@ double LowerBounds::set_optimizer_bytes(const Layout& layout, UnitSums& sums) co
     }
     states += static_cast<double>(bytes_of(by_muon, unit.original_dtype));
     states += static_cast<double>(others) * state_bytes(base_.optimizer, unit.original_dtype);
-    if (sums.is_fsdp2 && makes_roots(base_.optimizer)) {
+    // Experts that ranks share are a group of their own, which is updated after the others.
+    if (sums.is_fsdp2 && makes_roots(base_.optimizer) && !unit.of_experts) {
       sums.optimizer_temporaries += bytes_of(others, unit.original_dtype);
     }
   }
@@ -352,7 +354,8 @@ double LowerBounds::set_optimizer_bytes(const Layout& layout, UnitSums& sums) co
 }
 
 const LowerBounds::UnitSums& LowerBounds::unit_bytes(const Family& family, const Layout& layout) {
-  const auto key = std::tuple(family.mesh.dp_shard(), family.wrapping, family.arguments, family.cpu_offload);
+  const auto key =
+      std::tuple(family.mesh.dp_shard(), family.mesh.ep, family.wrapping, family.arguments, family.cpu_offload);
   const auto found = unit_bytes_.find(key);
   if (found != unit_bytes_.end()) return found->second;
   return unit_bytes_.emplace(key, make_unit_bytes(family, layout)).first->second;
@@ -361,7 +364,7 @@ const LowerBounds::UnitSums& LowerBounds::unit_bytes(const Family& family, const
 LowerBounds::UnitSums LowerBounds::make_unit_bytes(const Family& family, const Layout& layout) const {
   const bool has_copies = layout.flat == FlatParameters::None || layout.mesh.dp_shard() > 1;
   const auto unsharded_bytes = [&](const ShardedUnit& unit) {
-    return has_copies ? layout.mesh.dp_shard() * unit.gather_shard_bytes.count() : 0;
+    return has_copies ? unit.shards * unit.gather_shard_bytes.count() : 0;
   };
   UnitSums sums;
   if (search_traits(base_).has_bound_of_order && !has_passes(*index_->model)) set_fsdp2_bytes(layout, sums);
@@ -453,8 +456,8 @@ const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
   // The sizes of a micro-batch do not change a unit.
   // The number of micro-batches decides how often ZeRO sends gradients to the host.
   const std::int64_t accumulation = family.cpu_offload ? family.accumulation : 1;
-  const auto key = std::tuple(family.mesh.dp_shard(), family.wrapping, family.reshard, family.cpu_offload,
-                              family.arguments, accumulation);
+  const auto key = std::tuple(family.mesh.dp_shard(), family.mesh.ep, family.wrapping, family.reshard,
+                              family.cpu_offload, family.arguments, accumulation);
   const auto found = unit_sums_.find(key);
   return found != unit_sums_.end() ? found->second : unit_sums_.emplace(key, make_unit_sums(family)).first->second;
 }

@@ -154,13 +154,14 @@ class LowerBounds {
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside the stacks.
   /// By shard size, wrapping, arguments and offload.
-  std::map<std::tuple<std::int64_t, int, int, bool>, UnitSums> unit_bytes_;
+  std::map<std::tuple<std::int64_t, std::int64_t, int, int, bool>, UnitSums> unit_bytes_;
   /// By micro-batch, the shard size if calls depend on it, the first and the last way, and whether keys and values are
   /// not cached.
   std::map<std::tuple<std::int64_t, std::int64_t, CheckpointWay, CheckpointWay, bool>, CallSums> call_sums_;
-  std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool, int, std::int64_t>, UnitSums> unit_sums_;
+  std::map<std::tuple<std::int64_t, std::int64_t, int, ReshardAfterForward::Kind, bool, int, std::int64_t>, UnitSums>
+      unit_sums_;
   /// By shard size, wrapping, arguments, how far ahead forward and backward gather, and whether gradients are kept.
-  std::map<std::tuple<std::int64_t, int, int, std::int64_t, std::int64_t, bool>, StepOrder> orders_;
+  std::map<std::tuple<std::int64_t, std::int64_t, int, int, std::int64_t, std::int64_t, bool>, StepOrder> orders_;
 };
 
 }  // namespace fsdp::planner

@@ -203,7 +203,7 @@ std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
 
 const PredictedCost::Outside& PredictedCost::outside_of(const PlanPoint& plan_point) {
   const Mesh& mesh = families_.families[plan_point.family].mesh;
-  const auto key = std::pair(mesh.dp_shard(), mesh.dp_replicate());
+  const auto key = std::tuple(mesh.dp_shard(), mesh.dp_replicate(), mesh.ep);
   if (const auto found = outside_.find(key); found != outside_.end()) return found->second;
   Outside outside{.plan = base_};
   outside.plan.mesh = mesh;

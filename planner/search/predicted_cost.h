@@ -134,7 +134,8 @@ class PredictedCost : public CostModel {
   Bytes enough_ = simulator::kWholePrediction;
   std::optional<std::int64_t> decisive_;  ///< CostModel::decide_above.
 
-  std::map<std::pair<std::int64_t, std::int64_t>, Outside> outside_;  ///< By mesh: ranks of a shard group, replicas.
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Outside>
+      outside_;  ///< By mesh: ranks of a shard group, replicas, ep.
 
   std::map<std::int32_t, std::int64_t> above_sums_;  ///< By family: the result of its first walk less the sums.
   std::optional<std::int64_t> most_above_sums_;      ///< Over all families.

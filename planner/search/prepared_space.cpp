@@ -7,7 +7,6 @@
 #include "core/plan/framework_traits.h"
 #include "planner/search/plain_plan.h"
 #include "planner/space/batches.h"
-#include "planner/space/checkpoint_limits.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/families.h"
 #include "planner/space/wrap_apart.h"
@@ -61,7 +60,6 @@ Result<PreparedSpace> prepare(const ModelSpec& spec, const Workload& workload, c
   keep_recorded(spec, prepared.space);
   // A formula of the spec may refuse some of them.
   FSDP_TRY(prepared.space.micro_batches, prepared.predictors->add(spec, workload, cluster, micro_batches));
-  prepared.space = checkpointable(prepared.space, prepared.model());
   if (const auto recorded = check_recorded(spec, prepared.space, cluster, *prepared.predictors); !recorded) {
     return tl::unexpected(recorded.error());
   }
@@ -71,7 +69,8 @@ Result<PreparedSpace> prepare(const ModelSpec& spec, const Workload& workload, c
                    "Say the micro-batch with --batch.");
   }
   if (traits_of(prepared.space.base).options == OptionsMember::Ddp) {
-    prepared.space.base.ddp.find_unused_parameters = has_unused_parameters(prepared.model());
+    bool& finds_unused = prepared.space.base.ddp.find_unused_parameters;
+    finds_unused = finds_unused || has_unused_parameters(prepared.model());
   }
   prepared.space.base.model = prepared.model().name;
   prepared.space.base.model_fingerprint = fingerprint_of(prepared.model());

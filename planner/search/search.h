@@ -186,6 +186,8 @@ struct SearchOptions {
   /// Called once, after the best plan is predicted and before the front, rejected plans and remedies.
   std::function<void(const SearchResult&)> on_best;
   LargerGpus larger_gpus = {};  ///< RemedyRequest::larger_gpus.
+  /// search_for: compares with the best plan of the whole space, which is another search.
+  bool prices_trainer = true;
 
   // State that the parts of one search, and the searches that it starts, share.
   /// Called at every box. Once it returns true, they take the best plan so far. Defaults to a limit of `most_work`.

@@ -146,7 +146,7 @@ Result<void> describe_best(SearchedSpace& searched) {
   result.verdict = searched.fits() ? Verdict::Fits : Verdict::DoesNotFit;
   result.objective = searched.space.objective;
   add_doubt(*searched.widening_search, result);
-  if (const auto note = note_on_checkpointing(searched.task.spec, prepared.model(), prepared.space)) {
+  if (const auto note = note_on_checkpointing(searched.task.spec, prepared.space)) {
     result.notes.push_back(*note);
   }
   if (!result.proof.doubt.empty()) result.notes.push_back(result.proof.doubt);

@@ -27,7 +27,7 @@ using ChoiceMember =
     MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t,
              Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping,
              fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync,
-             LoraOptions, PackedAttention, Quantization, LigerKernels>;
+             DdpArguments, LoraOptions, PackedAttention, Quantization, LigerKernels, Float8Training, ExpertDegrees>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -168,6 +168,10 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "Store the frozen base below --lora in four bits of bitsandbytes: nf4 or fp4, with ,double or ,uint8"},
     {PlanChoice::Liger, &PlanChoices::liger, "--liger", "KERNELS", "",
      "Kernels of liger-kernel, all or of rope, rms_norm and glu"},
+    {PlanChoice::Float8, &PlanChoices::float8, "--fp8", "RECIPE", "",
+     "Linear layers in 8-bit floats of torchao: tensorwise, rowwise or rowwise_with_gw_hp, with ,all_gather "
+     ",precompute "
+     "and ,skip=NAMES"},
     {PlanChoice::Also,
      &PlanChoices::also,
      "--also",
@@ -209,7 +213,7 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      &PlanChoices::flavor,
      "--flavor",
      "NAME",
-     "transformers|transformers-repeat-kv|torchtitan|torchtitan-0.3",
+     "transformers|transformers-repeat-kv|torchtitan|torchtitan-0.3|automodel|automodel-hf",
      "Library whose code is predicted",
      {.former = "--flavour", .check = check_flavor}},
     {PlanChoice::LossName,
@@ -245,6 +249,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2", "Sharding strategy in FSDP1's names"},
     {PlanChoice::Shard, &PlanChoices::shard, "--shard", "N", "", "GPUs over which one copy of the model is sharded"},
     {PlanChoice::Replicate, &PlanChoices::replicate, "--replicate", "N", "", "Copies of the model"},
+    {PlanChoice::ExpertParallel, &PlanChoices::expert_parallel, "--ep", "N", "",
+     "GPUs that share the experts of a layer (transformers' ep_size); 1,2,4,8 tries each (default: 1)"},
     {PlanChoice::Reshard, &PlanChoices::reshard, "--reshard", "WHAT", "true|false",
      "reshard_after_forward: true, false, all (the root's, too), a smaller world size, keep-last:4"},
     {PlanChoice::Wrap, &PlanChoices::wrap, "--wrap", "WHAT", "blocks|sublayers|projections|root",
@@ -285,6 +291,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "Inputs of reduce-scatters that live at once (PyTorch 2.13 and later; default: 1)"},
     {PlanChoice::SeparateReduceScatter, &PlanChoices::separate_reduce_scatter, "--separate-reduce-scatter", "yes|no",
      "yes|no", "Reduce-scatters with a communicator of their own (PyTorch 2.13 and later)"},
+    {PlanChoice::Ddp, &PlanChoices::ddp_arguments, "--ddp-arguments", "WHICH", "searched|defaults|find-unused",
+     "DDP's arguments: searched, PyTorch's defaults, or these with find_unused_parameters"},
     {PlanChoice::CudaGraphs, &PlanChoices::cuda_graphs, "--cuda-graphs", "yes|no", "yes|no",
      "Replay forward and backward as a CUDA graph, as torchtitan 0.3 does (PyTorch 2.13 and later; default: no)"}};
 

@@ -8,10 +8,10 @@
 
 #include "core/frameworks/layout.h"
 #include "core/model/model_index.h"
+#include "core/plan/expert_parallel.h"
 #include "core/plan/framework_traits.h"
 #include "core/plan/sharding.h"
 #include "planner/space/batches.h"
-#include "planner/space/checkpoint_limits.h"
 #include "planner/space/checkpointed_blocks.h"
 #include "planner/space/family_limits.h"
 #include "planner/space/search_traits.h"
@@ -151,6 +151,7 @@ struct Reshard {
   std::int64_t world_size = 0;
   std::vector<std::int32_t> kept = {0};
   std::optional<ReshardAfterForward> root = {};
+  bool head = false;
 };
 
 bool can_reshard_to(const Mesh& mesh, std::int64_t world_size) {
@@ -179,12 +180,13 @@ std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, con
     }
     if (fixed.root) return {Reshard{.root = ReshardAfterForward{Kind::Always, 0}}};
     const auto kept = static_cast<std::int32_t>(std::min<std::int64_t>(fixed.keep_last, longest));
-    return {Reshard{Kind::Always, 0, {kept}}};
+    return {Reshard{.kept = {kept}, .head = fixed.head}};
   }
   std::vector<Reshard> reshards = {{Kind::Always, 0, kept_numbers(space, longest)}};
   if (!search_traits(space.base).mixes_reshards) return reshards;
   const std::int64_t node = cluster.gpus_per_node;
-  if (cluster.nodes > 1 && node > 1 && mesh.dp_shard() > node && mesh.dp_shard() % node == 0) {
+  const bool gathers_in_float8 = space.base.float8 && space.base.float8->all_gather;
+  if (cluster.nodes > 1 && node > 1 && !gathers_in_float8 && mesh.dp_shard() > node && mesh.dp_shard() % node == 0) {
     reshards.push_back({Kind::Smaller, node, {0}});
   }
   return reshards;
@@ -237,6 +239,11 @@ std::vector<Checkpoint> free_checkpoints(const Space& space, const Families& fam
     std::vector<std::int32_t> numbers = numbers_of_order(space, families.orders, order, known);
     if (!numbers.empty()) checkpoints.push_back({ways, order, std::move(numbers)});
   }
+  if (space.expert_parallel.back() > 1 && !experts_can_run_again(space.base, model)) {
+    // Families of their own, because shared experts have the first only.
+    checkpoints.front().numbers.erase(checkpoints.front().numbers.begin());
+    checkpoints.insert(checkpoints.begin(), Checkpoint{});
+  }
   return checkpoints;
 }
 
@@ -260,7 +267,19 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
   }
   if (space.hybrid) std::erase_if(shards, [&](std::int64_t shard) { return shard == 1 || shard == world; });
   std::vector<Mesh> meshes;
-  for (const std::int64_t shard : shards) meshes.push_back({world / shard, shard});
+  for (const std::int64_t shard : shards) {
+    for (const std::int64_t ep : space.expert_parallel) {
+      Mesh mesh{world / shard, shard};
+      mesh.ep = ep;
+      if (shard % ep == 0) meshes.push_back(mesh);
+    }
+  }
+  if (meshes.empty()) {
+    return failure("--ep",
+                   fmt::format("No shard group of {} GPUs can be divided into groups of {}.", world,
+                               fmt::join(space.expert_parallel, " or ")),
+                   "Write a divisor of the number of GPUs.");
+  }
   return meshes;
 }
 
@@ -279,6 +298,7 @@ std::vector<std::string> label_parts(const Families& families, const PlanPoint& 
   plan.units = units_of(wrapping.wrapping, family, plan_point.kept);
   plan.runtime.framework = families.framework;
   std::vector<std::string> parts = {strategy_name(plan)};
+  if (family.mesh.ep > 1) parts.push_back(fmt::format("experts shared by {}", family.mesh.ep));
   const bool is_hybrid = family.mesh.dp_replicate() > 1 && family.mesh.dp_shard() > 1;
   if (is_hybrid) parts[0] += fmt::format(" {} x {}", family.mesh.dp_replicate(), family.mesh.dp_shard());
   const bool keeps_all = plan_point.kept > 0 && plan_point.kept >= wrapping.wrapping.longest();
@@ -367,15 +387,65 @@ void add_with_arguments(Family family, Families& result) {
 }
 
 /// The reason why the space is empty although each dimension has a value.
-Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const Batch& batch) {
+Error why_empty(const Space& space, const Model& model, const Mesh& mesh, const Batch& batch,
+                const Checkpoint& checkpoint) {
   Family family{.mesh = mesh, .accumulation = batch.accumulation};
+  family.ways = checkpoint.ways;
+  family.order = checkpoint.order;
+  family.checkpointed = checkpoint.numbers;
   family.cpu_offload = space.cpu_offload.value_or(false);
   family.forward_prefetch = space.forward_prefetch.value_or(0);
   family.backward_prefetch = space.backward_prefetch.value_or(1);
   family.sync_every_micro_batch = syncs_of(space, batch).front();
+  if (space.checkpoint && space.checkpoint->way.mode != CheckpointMode::None) family.checkpointed = {1};
   if (auto misfit = family_misfit(space.base, family, model)) return *std::move(misfit);
   return {"--reshard", fmt::format("{} does not divide any of the shard sizes.", space.reshard->world_size),
           "Write true, false, or a number that divides the shard size and is neither 1 nor all of it."};
+}
+
+/// Why the units that a user fixed are not those of experts that ranks share.
+std::optional<Error> not_of_transformers(const Space& space) {
+  const auto decided = [](std::string option) {
+    return Error{std::move(option), "transformers decides the units beside experts that GPUs share.",
+                 "Leave it out, or --ep."};
+  };
+  if (space.wrap && *space.wrap != Wrap{}) return decided("--wrap");
+  if (space.wrap_ends && !*space.wrap_ends) return decided("--wrap-ends");
+  if (space.reshard && *space.reshard != ReshardChoice{}) return decided("--reshard");
+  return std::nullopt;
+}
+
+/// Adds the one wrapping of meshes whose ranks share experts. Error: the user fixed other units.
+std::optional<Error> wrap_experts(const Space& space, const Model& model, std::vector<NamedWrapping>& wrappings) {
+  if (space.expert_parallel.back() == 1) return std::nullopt;
+  if (auto misfit = not_of_transformers(space)) return misfit;
+  NamedWrapping named{.wrapping = wrapping_of_transformers(model),
+                      .label = "per block + experts, embeddings, head",
+                      .parts = BlockParts::Sublayers,
+                      .ends = true,
+                      .can_stay = false};
+  if (named.wrapping.experts.empty()) return std::nullopt;
+  const auto is_tied = [](const Parameter& parameter) { return !parameter.tied_names.empty(); };
+  if (std::any_of(model.parameters.begin(), model.parameters.end(), is_tied)) {
+    return Error{"--ep",
+                 "A tied head, whose weight and module are in two units, is not predicted beside shared experts.",
+                 "Leave --ep out."};
+  }
+  wrappings.push_back(std::move(named));
+  return std::nullopt;
+}
+
+/// The ways to reshard on a mesh; transformers reshards all units but the last two modules.
+std::vector<Reshard> reshards_on(const Space& space, const Cluster& cluster, const Mesh& mesh,
+                                 const NamedWrapping& named) {
+  const bool is_shared = !named.wrapping.experts.empty();
+  if (is_shared != (mesh.ep > 1)) return {};
+  if (is_shared) return {Reshard{}};
+  std::vector<Reshard> reshards = reshards_of(space, cluster, mesh, named.wrapping);
+  for (Reshard& reshard : reshards) {
+    if (!named.can_stay) reshard.kept = {0};
+  }
+  return reshards;
 }
 
 /// Removes the arguments that a search on other machines does not use.
@@ -391,7 +461,7 @@ void drop_of_other_nodes(std::vector<FrameworkArguments>& arguments, const Clust
 }  // namespace
 
 Result<Families> families_of(const Space& given, const Model& model, const Cluster& cluster) {
-  FSDP_TRY(const Space space, said_by_runtime(checkpointable(given, model)));
+  FSDP_TRY(const Space space, said_by_runtime(given));
   Errors errors;
   auto wrappings = wrappings_of(space, model, cluster);
   if (wrappings && traits_of(space.base).has_flat_parameters) {
@@ -411,6 +481,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   if (!errors.empty()) return tl::unexpected(std::move(errors));
 
   result.wrappings = *std::move(wrappings);
+  if (auto misfit = wrap_experts(space, model, result.wrappings)) return tl::unexpected(Errors{*std::move(misfit)});
   result.arguments = space.arguments;
   if (result.arguments.empty()) result.arguments.push_back(arguments_of(space.base));
   drop_of_other_nodes(result.arguments, cluster);
@@ -438,8 +509,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   };
   for (const Mesh& mesh : *meshes) {
     for (std::size_t w = 0; w < result.wrappings.size(); ++w) {
-      for (Reshard& reshard : reshards_of(space, cluster, mesh, result.wrappings[w].wrapping)) {
-        if (!result.wrappings[w].can_stay) reshard.kept = {0};
+      for (const Reshard& reshard : reshards_on(space, cluster, mesh, result.wrappings[w])) {
         for (const Checkpoint& checkpoint : *checkpoints) {
           Family family;
           family.mesh = mesh;
@@ -447,6 +517,7 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
           family.reshard = reshard.kind;
           family.reshard_world_size = reshard.world_size;
           family.root = reshard.root;
+          family.keeps_head = reshard.head;
           family.kept = reshard.kept;
           family.ways = checkpoint.ways;
           family.order = checkpoint.order;
@@ -456,20 +527,21 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
       }
     }
   }
-  if (result.families.empty())
-    return tl::unexpected(Errors{why_empty(space, model, meshes->front(), batches->front())});
-  return result;
+  if (!result.families.empty()) return result;
+  return tl::unexpected(Errors{why_empty(space, model, meshes->front(), batches->front(), checkpoints->front())});
 }
 
 std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::int64_t kept) {
   const ReshardAfterForward resharded{family.reshard, family.reshard_world_size};
   const ReshardAfterForward never{Kind::Never, 0};
   std::vector<Unit> units;
-  std::size_t num_units = wrapping.idle.size() + wrapping.others.size() + wrapping.roots.size() + 1;
+  std::size_t num_units = wrapping.experts.size() + wrapping.idle.size() + wrapping.others.size() +
+                          wrapping.kept_ends.size() + wrapping.roots.size() + 1;
   for (const std::vector<UnitGroup>& stack : wrapping.stacks) {
     for (const UnitGroup& group : stack) num_units += group.size();
   }
   units.reserve(num_units);
+  for (const UnitModules& experts : wrapping.experts) units.push_back({experts, {Kind::Always, 0}});
   for (const UnitModules& idle : wrapping.idle) units.push_back({idle, resharded});
   for (const std::vector<UnitGroup>& stack : wrapping.stacks) {
     for (std::size_t i = 0; i < stack.size(); ++i) {
@@ -478,7 +550,12 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
     }
   }
   const bool all_kept = wrapping.has_units() && kept >= wrapping.longest();
-  for (const UnitModules& other : wrapping.others) units.push_back({other, all_kept ? never : resharded});
+  for (const UnitModules& other : wrapping.others) {
+    const bool is_head = family.keeps_head &&
+                         std::find(wrapping.heads.begin(), wrapping.heads.end(), other.front()) != wrapping.heads.end();
+    units.push_back({other, all_kept || is_head ? never : resharded});
+  }
+  for (const UnitModules& kept_end : wrapping.kept_ends) units.push_back({kept_end, never});
   for (const UnitModules& root : wrapping.roots) units.push_back({root, family.root.value_or(ReshardAfterForward{})});
   units.push_back({{""}, family.root.value_or(ReshardAfterForward{})});
   return units;

@@ -30,6 +30,7 @@ struct Family {
   ReshardAfterForward::Kind reshard = ReshardAfterForward::Kind::Always;  ///< For the units that are resharded.
   std::int64_t reshard_world_size = 0;
   std::optional<ReshardAfterForward> root;  ///< For a root that is the only unit. `nullopt` for FSDP2's default.
+  bool keeps_head = false;                  ///< Units of ends after the blocks stay unsharded (`Wrapping::heads`).
   bool cpu_offload = false;
   std::int64_t micro_batch = 0;  ///< Defaults to the workload's own.
   std::int64_t accumulation = 1;

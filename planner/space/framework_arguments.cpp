@@ -14,6 +14,7 @@
 #include "core/plan/framework_traits.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
+#include "planner/space/plan_choices.h"
 
 namespace fsdp::planner {
 
@@ -116,6 +117,21 @@ void add_thresholds(std::vector<FrameworkArguments>& all, const Plan& base, std:
 }
 
 }  // namespace
+
+std::vector<FrameworkArguments> fixed_arguments(const PlanChoices& choices, std::optional<BackwardPrefetch> prefetch,
+                                                std::vector<FrameworkArguments> all) {
+  if (prefetch) {
+    for (FrameworkArguments& each : all) each.backward_prefetch = *prefetch;
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+  }
+  std::erase_if(all, [&](const FrameworkArguments& each) {
+    const bool is_given = choices.ddp_arguments.value_or(DdpArguments::Searched) != DdpArguments::Searched;
+    return (is_given && each.bucket_cap_mb.has_value()) ||
+           (choices.reduce_scatter_buffers && each.reduce_scatter_buffers != *choices.reduce_scatter_buffers) ||
+           (choices.separate_reduce_scatter && each.separate_reduce_scatter_group != *choices.separate_reduce_scatter);
+  });
+  return all;
+}
 
 std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus, std::int64_t gpus_per_node) {
   const FrameworkTraits& traits = traits_of(base);

@@ -12,6 +12,8 @@
 
 namespace fsdp::planner {
 
+struct PlanChoices;
+
 /// Elements of a rank's part that ZeRO-3 updates at a time if the optimizer is on a drive. DeepSpeed has four buffers
 /// of that size in host memory.
 inline constexpr std::int64_t kDriveSubGroup = 100'000'000;
@@ -42,6 +44,10 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments);
 /// others.
 std::vector<FrameworkArguments> arguments_to_search(const Plan& base, std::int64_t gpus = 1,
                                                     std::int64_t gpus_per_node = 1);
+
+/// Those of `all` that a user's choices allow. `prefetch`: FSDP1's, if it is fixed.
+std::vector<FrameworkArguments> fixed_arguments(const PlanChoices& choices, std::optional<BackwardPrefetch> prefetch,
+                                                std::vector<FrameworkArguments> all);
 
 /// True if each group of GPUs that shares second copies is one whole node of several. True without such copies.
 bool suits(const FrameworkArguments& arguments, std::int64_t gpus, std::int64_t gpus_per_node);

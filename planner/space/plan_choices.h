@@ -79,6 +79,7 @@ enum class PlanChoice : std::uint8_t {
   Lora,
   Quantize,
   Liger,
+  Float8,
   Also,
   Precision,
   ReduceDtype,
@@ -99,6 +100,7 @@ enum class PlanChoice : std::uint8_t {
   Strategy,
   Shard,
   Replicate,
+  ExpertParallel,
   Reshard,
   Wrap,
   WrapEnds,
@@ -110,6 +112,7 @@ enum class PlanChoice : std::uint8_t {
   BackwardPrefetch,
   ReduceScatterBuffers,
   SeparateReduceScatter,
+  Ddp,
   CudaGraphs,
 };
 inline constexpr int kNumPlanChoices = static_cast<int>(PlanChoice::CudaGraphs) + 1;
@@ -137,10 +140,24 @@ enum class GradientSync : std::uint8_t {
   Last,  ///< Until then, each rank holds the unsharded gradients of its own samples.
 };
 
+/// Who chooses the arguments of DistributedDataParallel.
+enum class DdpArguments : std::uint8_t {
+  Searched,    ///< The planner: gradients as views of their buckets, whose size is searched.
+  Defaults,    ///< PyTorch: gradients beside their buckets of 25 MiB.
+  FindUnused,  ///< Defaults, but find_unused_parameters=True.
+};
+
 struct GradientClipping {
   std::optional<double> norm;  ///< Empty if gradients are not clipped.
 
   bool operator==(const GradientClipping&) const = default;
+};
+
+/// How many ranks share the experts of a layer: one number, or those that a search tries.
+struct ExpertDegrees {
+  std::vector<std::int64_t> ranks;  ///< Rising, each at least 1.
+
+  bool operator==(const ExpertDegrees&) const = default;
 };
 
 struct PlanChoices {
@@ -182,6 +199,7 @@ struct PlanChoices {
   std::optional<LoraOptions> lora = {};           ///< Adapters.
   std::optional<Quantization> quantization = {};  ///< The base below them is stored so.
   std::optional<LigerKernels> liger = {};         ///< Kernels of Liger in place of parts of the model.
+  std::optional<Float8Training> float8 = {};      ///< Linear layers that multiply in 8-bit floats.
   std::vector<OtherModel> also = {};              ///< Models beside the trained one.
   std::optional<Precision> precision = {};
   std::optional<Dtype> reduce_dtype = {};
@@ -203,6 +221,7 @@ struct PlanChoices {
   std::optional<std::string> strategy = {};        ///< FSDP1's name for it, from planner/space/strategy_names.h.
   std::optional<std::int64_t> shard = {};
   std::optional<std::int64_t> replicate = {};
+  std::optional<ExpertDegrees> expert_parallel = {};
   std::optional<ReshardChoice> reshard = {};
   std::optional<Wrap> wrap = {};
   std::optional<bool> wrap_ends = {};
@@ -214,6 +233,7 @@ struct PlanChoices {
   std::optional<std::int64_t> backward_prefetch = {};
   std::optional<std::int64_t> reduce_scatter_buffers = {};
   std::optional<bool> separate_reduce_scatter = {};
+  std::optional<DdpArguments> ddp_arguments = {};
   std::optional<bool> cuda_graphs = {};  ///< Plan::cuda_graphs.
 
   bool operator==(const PlanChoices&) const = default;

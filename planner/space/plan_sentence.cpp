@@ -289,7 +289,8 @@ std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
     const std::string arguments = own_arguments(plan);
     return arguments.empty() ? name : fmt::format("{} ({})", name, arguments);
   }
-  const std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : "";
+  std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.dp_replicate(), plan.mesh.dp_shard()) : "";
+  if (plan.mesh.ep > 1) mesh += fmt::format(", experts shared by {} GPUs", plan.mesh.ep);
   return fmt::format("{}{} ({}, {})", name, mesh, wrapping_of_plan(plan, facts), short_reshard(plan));
 }
 
@@ -304,6 +305,7 @@ std::string job_of(const Plan& plan) {
   }
   if (plan.quantization) parts.push_back(fsdp::sentence_of(*plan.quantization));
   if (plan.liger) parts.push_back(fsdp::sentence_of(*plan.liger));
+  if (plan.float8) parts.push_back(fsdp::sentence_of(*plan.float8));
   for (const OtherModel& other : plan.also) parts.push_back(fsdp::sentence_of(other, plan.runtime.framework));
   const LossRow& loss = loss_row(plan.runtime.implementations.loss);
   if (loss.kind != LossKind::PyTorch) parts.emplace_back(loss.title);

@@ -20,6 +20,7 @@ ReshardAfterForward reshard_below_root(const Plan& plan) {
 }
 
 Result<Plan> with_wrap(Plan plan, const Wrap& wrap, bool ends, const Model& model, const Wrappables& wrappables) {
+  if (plan.mesh.ep > 1) return plan;  // transformers decides its units.
   Wrapping wrapping;
   if (names_units(wrap)) {
     FSDP_TRY(wrapping, wrapping_by_name(model, wrap));

@@ -150,6 +150,16 @@ Result<ReshardChoice> parse_reshard(std::string_view text) {
   if (text == "true" || text == "True") return ReshardChoice{Kind::Always, 0, 0};
   if (text == "false" || text == "False") return ReshardChoice{Kind::Never, 0, 0};
   if (text == "all") return ReshardChoice{.kind = Kind::Always, .root = true};
+  constexpr std::string_view kHead = "+head";
+  if (text.ends_with(kHead)) {
+    Result<ReshardChoice> blocks = parse_reshard(text.substr(0, text.size() - kHead.size()));
+    if (blocks && blocks->kind == Kind::Always && !blocks->root && !blocks->head) {
+      blocks->head = true;
+      return blocks;
+    }
+    return failure("--reshard", fmt::format("\"{}\" is not a way to reshard.", text),
+                   "Write true+head or keep-last:1+head: the head stays unsharded beside blocks that do not.");
+  }
   constexpr std::string_view kKeepLast = "keep-last:";
   const bool keeps = text.starts_with(kKeepLast);
   const auto count = parse_count(keeps ? text.substr(kKeepLast.size()) : text);
@@ -208,7 +218,8 @@ std::string to_text(const ReshardChoice& reshard) {
   if (reshard.kind == Kind::Never) return "false";
   if (reshard.kind == Kind::Smaller) return std::to_string(reshard.world_size);
   if (reshard.root) return "all";
-  return reshard.keep_last > 0 ? fmt::format("keep-last:{}", reshard.keep_last) : "true";
+  const std::string_view head = reshard.head ? "+head" : "";
+  return reshard.keep_last > 0 ? fmt::format("keep-last:{}{}", reshard.keep_last, head) : fmt::format("true{}", head);
 }
 
 std::string to_text(const CheckpointWay& way) {
@@ -251,6 +262,8 @@ Result<Space> said_by_runtime(Space space) {
     }
     space.cpu_offload = false;
   }
+  // Its own classes are checkpointed in another way than others (core/plan/automodel.cpp), so nobody else decides.
+  if (is_of_automodel(space.base.runtime.flavor) && !space.checkpoint) space.checkpoint = CheckpointChoice{};
   const SearchTraits& traits = search_traits(space.base);
   const std::string_view title = traits_of(space.base).title;
   Errors errors;
@@ -269,7 +282,7 @@ Result<Space> said_by_runtime(Space space) {
   }
   if (!traits.mixes_reshards) {
     const bool mixes = space.reshard && (space.reshard->kind == ReshardAfterForward::Kind::Smaller ||
-                                         space.reshard->keep_last > 0 || space.reshard->root);
+                                         space.reshard->keep_last > 0 || space.reshard->root || space.reshard->head);
     refuse(mixes, "--reshard", fmt::format("{} has one strategy for all units.", title), "Write true or false.");
   }
   if (!traits.counts_prefetches) {
@@ -294,6 +307,7 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
   plan.packing = workload.packing;
   plan.quantization = workload.quantization;
   plan.liger = workload.liger;
+  plan.float8 = workload.float8;
   plan.also = options_of(workload.also);
   plan.parameter_dtype = recipe.parameter_dtype;
   plan.mixed_precision = recipe.mixed_precision;

@@ -4,6 +4,7 @@
 //
 //   mesh        shard x replicate = all GPUs. Shard: every divisor of a node's GPUs (1 is NO_SHARD) and every number of
 //               whole nodes that divides the GPUs.
+//   experts     If degrees are given: each of them that divides the shard group. Experts are units of their own then.
 //   wrap        Each stack of blocks in units of 1, 2, 4 ... neighboring blocks, or everything in the root. If a
 //               gathered block is large, also units inside blocks: each sublayer (attention, MLP), or each projection.
 //   ends        Embeddings, heads and other large modules outside the stacks: units of their own, or in the root.
@@ -75,12 +76,14 @@ inline bool names_units(const Wrap& wrap) {
   return is_policy(wrap) || !wrap.patterns.empty();
 }
 
-/// As text: "true", "false", "all", "8" (an integer: the smaller world size) or "keep-last:4".
+/// As text: "true", "false", "all", "8" (an integer: the smaller world size) or "keep-last:4"; after "true" or
+/// "keep-last:4" also "+head".
 struct ReshardChoice {
   ReshardAfterForward::Kind kind = ReshardAfterForward::Kind::Always;  ///< For the units that are resharded.
   std::int64_t world_size = 0;                                         ///< For Kind::Smaller.
   std::int64_t keep_last = 0;  ///< Last units of each stack that stay unsharded, with Kind::Always.
   bool root = false;           ///< With Kind::Always: the root is resharded, too, as fully_shard does if told so.
+  bool head = false;           ///< With Kind::Always: a unit of an end after the blocks stays unsharded.
 
   bool operator==(const ReshardChoice&) const = default;
 };
@@ -156,9 +159,10 @@ struct Space {
   SearchObjective objective = SearchObjective::Time;
 
   // Fixed by the user; empty if searched.
-  std::optional<std::int64_t> shard;      ///< The mesh: world size / shard replicas.
-  std::string strategy;                   ///< The strategy that decided `shard`. Empty if none did.
-  std::optional<std::int64_t> replicate;  ///< The number of copies that decided `shard`.
+  std::optional<std::int64_t> shard;                ///< The mesh: world size / shard replicas.
+  std::vector<std::int64_t> expert_parallel = {1};  ///< Mesh::ep: each of them on each shard group that it divides.
+  std::string strategy;                             ///< The strategy that decided `shard`. Empty if none did.
+  std::optional<std::int64_t> replicate;            ///< The number of copies that decided `shard`.
   std::optional<Wrap> wrap;
   std::optional<bool> wrap_ends;         ///< Embeddings and heads as units of their own.
   std::optional<ReshardChoice> reshard;  ///< Also applies to the root if it is the only unit.

@@ -107,19 +107,6 @@ bool has_kinds(const Model& model, const Plan& base) {
   });
 }
 
-bool has_kinds_in_a_block(const Model& model, const Plan& base) {
-  std::map<int, std::set<PartKind>> kinds;
-  for (const Stack& stack : model.stacks) {
-    for (const int call : stack.calls) kinds[model.calls[static_cast<std::size_t>(call)].module];
-  }
-  for (const Parameter& parameter : model.parameters) {
-    for (int m = parameter.module; m >= 0; m = model.modules[static_cast<std::size_t>(m)].parent) {
-      if (const auto block = kinds.find(m); block != kinds.end()) block->second.insert(kind_of(parameter, base));
-    }
-  }
-  return std::any_of(kinds.begin(), kinds.end(), [](const auto& block) { return block.second.size() > 1; });
-}
-
 void wrap_apart(const Model& model, const Plan& base, Wrapping& wrapping) {
   const Cutter cutter(model, base, wrapping);
   for (auto& stack : wrapping.stacks) {

@@ -12,10 +12,6 @@ namespace fsdp::planner {
 /// the plan that sets parameter_dtype.
 bool has_kinds(const Model& model, const Plan& base);
 
-/// True if a block has parts of two kinds, so that FSDP1 makes units inside it for any wrapping. We do not predict such
-/// units if the block is checkpointed.
-bool has_kinds_in_a_block(const Model& model, const Plan& base);
-
 /// Adds to the units of a wrapping, including the root, units inside them for trained parameters among frozen ones, and
 /// for parameters of another dtype than most of the unit: each the outermost module of one kind. peft's
 /// fsdp_auto_wrap_policy does the same with adapters, and accelerate, Trainer, axolotl and LLaMA-Factory use it. Each

@@ -6,7 +6,9 @@
 //           they wrapped; a child that is a unit counts with all of its n. The module itself is a unit if n less that
 //           sum reaches the threshold and it is no ModuleList or ModuleDict. It then counts with its n, otherwise with
 //           the sum. So the policy works from the leaves up, and the threshold is inclusive.
-//   class   ModuleWrapPolicy, transformer_auto_wrap_policy: every module of the named classes.
+//   class   ModuleWrapPolicy, transformer_auto_wrap_policy: every module of the named classes. "adapters" is no class:
+//           it takes what fsdp_auto_wrap_policy of PEFT does beside them, each module without children whose weight is
+//           trained.
 //
 // The root is always a unit, and the policy does not visit it. A parameter with two names in two modules counts in
 // both, so that the wrapped elements may exceed the total; PyTorch subtracts them anyway, and so do we. The policy
@@ -16,7 +18,8 @@
 //   threshold 150: the Sequential (200) and the Linear (150) are units, and the root keeps 700.
 //
 // Sources: torch/distributed/fsdp/wrap.py of PyTorch 2.11.0: _recursive_wrap, size_based_auto_wrap_policy with its
-// FORCE_LEAF_MODULES and EXCLUDE_WRAP_MODULES, ModuleWrapPolicy, _module_wrap_policy.
+// FORCE_LEAF_MODULES and EXCLUDE_WRAP_MODULES, ModuleWrapPolicy, _module_wrap_policy; peft/utils/other.py
+// (fsdp_auto_wrap_policy), PEFT 0.21.2.
 // tests/command/wrap_policies_test.py compares our results with theirs.
 //
 // Not modeled: classes derived from the named ones, which PyTorch accepts (isinstance), because a model knows the class
@@ -53,7 +56,17 @@ bool is_never_wrapped(std::string_view class_name) {
   return std::find(kNeverWrapped.begin(), kNeverWrapped.end(), class_name) != kNeverWrapped.end();
 }
 
-bool is_class(const Module& module, std::string_view name) {
+/// The trained modules without children, as PEFT's fsdp_auto_wrap_policy takes them beside classes.
+bool is_trained_leaf(const Model& model, const Module& module) {
+  const auto is_weight = [&](int p) {
+    const Parameter& parameter = model.parameters[p];
+    return parameter.trainable && parameter.name.ends_with(".weight");
+  };
+  return module.children.empty() && std::any_of(module.parameters.begin(), module.parameters.end(), is_weight);
+}
+
+bool is_class(const Model& model, const Module& module, std::string_view name) {
+  if (name == kAdaptersClass) return is_trained_leaf(model, module);
   return module.class_name == name || (module.class_name == kDerived.first && name == kDerived.second);
 }
 
@@ -198,7 +211,7 @@ class ClassPolicy {
 
   bool has_named_class(int module) const {
     return std::any_of(classes_.begin(), classes_.end(),
-                       [&](const std::string& name) { return is_class(model_.modules[module], name); });
+                       [&](const std::string& name) { return is_class(model_, model_.modules[module], name); });
   }
 
   const Model& model_;
@@ -282,7 +295,7 @@ Errors check_classes(const Model& model, const Wrap& wrap) {
     bool is_there = false;
     bool has_parameters = false;
     for (std::size_t i = 1; i < model.modules.size(); ++i) {
-      if (name == kNoClass || !is_class(model.modules[i], name)) continue;
+      if (name == kNoClass || !is_class(model, model.modules[i], name)) continue;
       is_there = true;
       has_parameters = has_parameters || elements[i] > 0;
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
@@ -78,6 +79,9 @@ PolicyRun run_policy(const Model& model, const Wrap& wrap);
 /// The units that a policy chooses, or that match patterns of names. Errors, all of them: a class without a module; a
 /// chosen module that cannot be a unit; those of wrapping_of_patterns. REQUIRES: names_units(wrap).
 Result<Wrapping> wrapping_by_name(const Model& model, const Wrap& wrap);
+
+/// In place of a class: the adapters of PEFT, and its trained copies.
+inline constexpr std::string_view kAdaptersClass = "adapters";
 
 /// REQUIRES: is_policy(wrap).
 PolicyExplanation explain_policy(const Model& model, const Wrap& wrap);

@@ -31,6 +31,7 @@
 #include "core/base/name_pattern.h"
 #include "core/base/name_ranges.h"
 #include "core/base/nearest.h"
+#include "core/model/experts.h"
 #include "core/model/model_index.h"
 
 namespace fsdp::planner {
@@ -369,7 +370,11 @@ Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, c
     for (const int module : wrappables.idle) wrapping.idle.push_back({at(model, module).name});
   }
   if (ends) {
-    for (const int module : wrappables.ends) wrapping.others.push_back({at(model, module).name});
+    const int last_block = wrappables.stacks.empty() ? -1 : wrappables.stacks.back().back();
+    for (const int module : wrappables.ends) {
+      wrapping.others.push_back({at(model, module).name});
+      if (module > last_block) wrapping.heads.push_back(at(model, module).name);
+    }
   }
   if (frozen) {
     for (const int module : wrappables.frozen) wrapping.others.push_back({at(model, module).name});
@@ -453,6 +458,27 @@ Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std:
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return wrapping_of_modules(model, chosen);
+}
+
+// transformers 5.24.0: base_model_fsdp_plan of PreTrainedConfig, _fsdp_plan of the classes with a head, and
+// distributed/fsdp.py (is_norm_and_head_pair).
+Wrapping wrapping_of_transformers(const Model& model) {
+  Wrapping wrapping = wrapping_of(model, wrappables_of(model), Wrap{}, false, false).value_or(Wrapping{});
+  wrapping.others.clear();
+  for (const int module : expert_modules(model)) wrapping.experts.push_back({at(model, module).name});
+  if (wrapping.experts.empty() || model.stacks.empty()) return {};
+  const std::string base(parent_name(model.stacks.front().name));
+  const std::string prefix = base.empty() ? base : base + ".";
+  const ModelIndex index = index_of(model);
+  const auto has = [&](const std::string& name) { return index.find(name) >= 0; };
+  const std::string embedding = prefix + "embed_tokens";
+  if (has(embedding)) wrapping.others.push_back({embedding});
+  UnitModules kept;
+  for (const std::string& name : {prefix + "norm", std::string("lm_head")}) {
+    if (has(name)) kept.push_back(name);
+  }
+  if (!kept.empty()) wrapping.kept_ends.push_back(std::move(kept));
+  return wrapping;
 }
 
 void leave_to_root_what_never_runs(Plan& plan, const Model& model) {

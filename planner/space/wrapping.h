@@ -23,10 +23,13 @@ using UnitGroup = std::vector<UnitModules>;
 struct Wrapping {
   std::vector<std::vector<UnitGroup>> stacks;  ///< [stack][group], in forward order. Omits empty stacks.
   std::vector<UnitModules> others;             ///< Ends, frozen modules, and matches of patterns; children first.
-  std::vector<UnitModules> roots;      ///< For a step of several passes: its models. FSDP2 treats each as a root.
-  std::vector<UnitModules> idle = {};  ///< Blocks that do not run, such as a tower's; sharded before the stacks.
+  std::vector<UnitModules> roots;           ///< For a step of several passes: its models. FSDP2 treats each as a root.
+  std::vector<UnitModules> experts = {};    ///< Those that ranks share, a unit for each layer: sharded first of all.
+  std::vector<UnitModules> kept_ends = {};  ///< Beside those: units that always stay unsharded, after the others.
+  std::vector<UnitModules> idle = {};       ///< Blocks that do not run, such as a tower's; sharded before the stacks.
+  std::vector<std::string> heads = {};      ///< The modules among `others` that are ends after the blocks.
 
-  bool has_units() const { return !stacks.empty() || !others.empty() || !idle.empty(); }
+  bool has_units() const { return !experts.empty() || !stacks.empty() || !others.empty() || !idle.empty(); }
   /// Groups of the stack that has most. 1 if there are only other units.
   std::int64_t longest() const;
   bool operator==(const Wrapping&) const = default;
@@ -82,6 +85,11 @@ Wrapping wrapping_of_modules(const Model& model, const std::vector<bool>& chosen
 
 /// Exactly the modules that match. Errors: a pattern matches no module that can be a unit.
 Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std::string>& patterns);
+
+/// The units of transformers' own fsdp_plan beside experts that ranks share: the experts of each layer, each block, the
+/// embedding, and final norm with head (or tied embedding), which stay unsharded. Empty `experts` if the model has
+/// none.
+Wrapping wrapping_of_transformers(const Model& model);
 
 /// Leaves units of modules that never run, such as a head that the loss reads, to the root.
 void leave_to_root_what_never_runs(Plan& plan, const Model& model);

@@ -7,8 +7,7 @@
 // checkpointing counts products (activation_checkpoint.py), so it keeps what a plan of the flavor torchtitan-0.3 keeps,
 // and other results than one of the flavor torchtitan, which is the code of 0.2.2.
 //
-// A model is torchtitan's if its name and its number of parameters are those of one of the flavors. We exclude flavors
-// with tied embeddings, which its units would separate, and mixtures of experts, whose code differs.
+// If head and embedding are tied, 0.3.0 makes one unit of embedding, norm and head. 0.2.2 would separate them.
 //
 // Not modeled: of a plan without packed rows we treat attention over documents ("varlen"), the only kind of 0.3.0 that
 // is not compiled, as flash attention.
@@ -21,52 +20,46 @@
 #include "core/plan/loss_table.h"
 #include "core/plan/optimizer_table.h"
 #include "planner/space/checkpointed_blocks.h"
+#include "planner/trainers/titan_layers.h"
 #include "planner/trainers/trainer_limits.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-struct Flavor {
-  std::string_view model;  ///< `Model::name`
-  std::int64_t parameters;
-  TorchtitanModel named;
-};
-
-// Sources: torchtitan/models/llama3/__init__.py and models/qwen3/__init__.py of v0.2.2, and the config_registry.py
-// beside them of v0.3.0.
-constexpr std::array kTitanFlavors = {
-    Flavor{"Llama-3.1-8B", 8'030'261'248, {"llama3", "8B", "llama3_8b"}},
-    Flavor{"Llama-3.1-70B", 70'553'706'496, {"llama3", "70B", "llama3_70b"}},
-    Flavor{"Llama-3.1-405B", 405'853'388'800, {"llama3", "405B", "llama3_405b"}},
-    Flavor{"Qwen3-8B", 8'190'735'360, {"qwen3", "8B", "qwen3_14b"}},  // Its only 8B flavor is for fine-tuning.
-    Flavor{"Qwen3-14B", 14'768'307'200, {"qwen3", "14B", "qwen3_14b"}},
-    Flavor{"Qwen3-32B", 32'762'123'264, {"qwen3", "32B", "qwen3_32b"}},
-};
-
 /// transformers' names of torchtitan's tok_embeddings, norm and output.
 constexpr std::string_view kTitanEmbedding = "model.embed_tokens";
 constexpr std::string_view kTitanNorm = "model.norm";
 constexpr std::string_view kTitanHead = "lm_head";
 
+bool is_tied(const Model& model) {
+  return std::any_of(model.parameters.begin(), model.parameters.end(),
+                     [](const Parameter& parameter) { return !parameter.tied_names.empty(); });
+}
+
 std::vector<Unit> titan_units(const Model& model, std::string_view reshard) {
   const auto kind = reshard == "never" ? ReshardAfterForward::Kind::Never : ReshardAfterForward::Kind::Always;
   const auto last = reshard == "always" ? ReshardAfterForward::Kind::Always : ReshardAfterForward::Kind::Never;
-  std::vector<Unit> units = {{{std::string(kTitanEmbedding)}, {kind, 0}}};
+  const std::string embedding(kTitanEmbedding);
+  Unit ends{{std::string(kTitanNorm), std::string(kTitanHead)}, {last, 0}};
+  std::vector<Unit> units;
+  if (is_tied(model)) {
+    ends.modules.insert(ends.modules.begin(), embedding);
+  } else {
+    units.push_back({{embedding}, {kind, 0}});
+  }
   for (const auto& stack : blocks_of(model)) {
     for (const std::string& block : stack) units.push_back({{block}, {kind, 0}});
   }
-  units.push_back({{std::string(kTitanNorm), std::string(kTitanHead)}, {last, 0}});
+  units.push_back(std::move(ends));
   units.push_back({{""}, {}});
   return units;
 }
 
 std::optional<Error> no_flavor(const Plan&, const Model& model) {
   if (torchtitan_model_of(model)) return std::nullopt;
-  std::string known;
-  for (const Flavor& flavor : kTitanFlavors) known += fmt::format("{}{}", known.empty() ? "" : ", ", flavor.model);
   return Error{"/model", fmt::format("torchtitan has no flavor that is {}.", model.name),
-               fmt::format("Plans of these can be exported: {}.", known)};
+               fmt::format("Plans of these can be exported: {}.", torchtitan_models_in_library(true))};
 }
 
 std::optional<Error> other_titan_code(const Plan& plan, const Model&) {
@@ -92,7 +85,11 @@ void wrap_as_titan(Plan& plan, const Model& model) {
   const bool is_never = std::all_of(plan.units.begin(), plan.units.end(), [](const Unit& unit) {
     return is_root(unit) || unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Never;
   });
-  plan.units = titan_units(model, is_never && plan.units.size() > 1 ? "never" : "default");
+  // --reshard all: the root of torchtitan's plans has no parameters.
+  const bool is_always = std::any_of(plan.units.begin(), plan.units.end(), [](const Unit& unit) {
+    return is_root(unit) && unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Always;
+  });
+  plan.units = titan_units(model, is_never && plan.units.size() > 1 ? "never" : is_always ? "always" : "default");
 }
 
 std::optional<Error> other_titan_precision(const Plan& plan, const Model& model) {
@@ -216,6 +213,12 @@ std::optional<Error> newer_than_toml(const Plan& plan, const Model&) {
                "Plan with --flavor torchtitan and without --packing, or write --trainer-version 0.3.0."};
 }
 
+std::optional<Error> tied_in_toml(const Plan&, const Model& model) {
+  if (!is_tied(model)) return std::nullopt;
+  return Error{"/model", "torchtitan 0.2.2 makes two units of embedding and head, which this model ties.",
+               "Write --trainer-version 0.3.0."};
+}
+
 std::optional<Error> chunked_in_toml(const Plan& plan, const Model&) {
   const LossRow& row = loss_row(plan.runtime.implementations.loss);
   if (!row.calls_head) return std::nullopt;
@@ -243,6 +246,22 @@ std::optional<Error> titan_liger(const Plan& plan, const Model&) {
                "Plan without --liger, or export it to trainer."};
 }
 
+std::optional<Error> titan_float8(const Plan& plan, const Model&) {
+  if (!plan.float8) return std::nullopt;
+  for (const std::string& name : plan.float8->skip) {
+    if (layer_in_torchtitan(name)) continue;
+    return Error{"/model/float8", fmt::format("No layers of torchtitan's decoders are known here by \"{}\".", name),
+                 "Name whole layers in skip=, such as k_proj or lm_head."};
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> registry_float8(const Plan& plan, const Model&) {
+  if (!plan.float8) return std::nullopt;
+  return Error{"/model/float8", "Float8 layers of torchtitan 0.3 were not compared with a run.",
+               "Write --trainer-version 0.2.2, or export it to fsdp2."};
+}
+
 std::optional<Error> titan_frozen(const Plan& plan, const Model&) {
   if (plan.lora) {
     return Error{"/model/lora", "torchtitan would train the whole model: it does not add PEFT's adapters.",
@@ -257,6 +276,7 @@ constexpr Limit kLimitsOfTorchtitan[] = {
     {other_titan_code, nullptr},
     {titan_packing, nullptr},
     {titan_liger, nullptr},
+    {titan_float8, nullptr},
     {titan_frozen, nullptr},
     {[](const Plan& plan, const Model&) { return not_sharded(plan, "torchtitan"); }, shard_over_all},
     {other_titan_units, wrap_as_titan},
@@ -270,18 +290,12 @@ constexpr Limit kLimitsOfTorchtitan[] = {
 
 /// Configurations in Python.
 constexpr Limit kLimitsOfRegistry[] = {
+    {registry_float8, nullptr},
     {other_registry_checkpointing, checkpoint_as_registry},
     {cast_by_registry, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = false; }},
 };
 
 }  // namespace
-
-std::optional<TorchtitanModel> torchtitan_model_of(const Model& model) {
-  for (const Flavor& flavor : kTitanFlavors) {
-    if (flavor.model == model.name && flavor.parameters == num_parameters(model)) return flavor.named;
-  }
-  return std::nullopt;
-}
 
 std::string_view torchtitan_reshard_of(const Plan& plan) {
   const auto is_always = [](const Unit& unit) {
@@ -297,6 +311,7 @@ std::vector<Limit> limits_of_torchtitan(const TrainerRelease& release) {
     limits.push_back(limit_of_cast_inputs());
     limits.push_back(limit_of_graphs());
     limits.push_back({chunked_in_toml, nullptr});
+    limits.push_back({tied_in_toml, nullptr, true});
     limits.push_back({newer_than_toml, nullptr});
     return limits;
   }

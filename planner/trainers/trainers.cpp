@@ -205,6 +205,11 @@ std::optional<Error> beyond_trainers(const Plan& plan, const Model& model) {
                  "A trainer's configuration names one optimizer, but Muon updates only some of the matrices.",
                  "Run the plan in the script, or export it to fsdp2."};
   }
+  if (plan.mesh.ep > 1) {
+    return Error{"/mesh/ep", "A trainer's configuration does not divide experts; transformers does that when it loads.",
+                 "Plan without --ep, or load the model by DistributedConfig as "
+                 "docs/how-to/expert-parallelism.md shows."};
+  }
   if (plan.packing && plan.packing->attention == PackedAttention::Varlen) {
     return Error{"/model/packing/attention",
                  "transformers has no name for torch.nn.attention.varlen, and torchtitan 0.3.0 calls it with arguments "

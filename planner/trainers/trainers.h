@@ -93,8 +93,18 @@ struct TorchtitanModel {
   std::string_view name;
   std::string_view flavor;
   std::string_view config;
+  bool is_tied = false;  ///< Head and embedding are: a model of 0.3.0 alone, under the spmd_backend partial_dtensor.
 };
 std::optional<TorchtitanModel> torchtitan_model_of(const Model& model);
+
+/// A flavor of torchtitan whose model is in our library.
+struct TorchtitanInLibrary {
+  std::string_view library;  ///< "llama3_1_8b"
+  bool is_tied = false;
+};
+std::optional<TorchtitanInLibrary> library_model_of_torchtitan(std::string_view name, std::string_view flavor);
+/// "llama3 8B, llama3 70B, ...": the flavors that are in our library.
+std::string torchtitan_models_in_library(bool newest);
 
 /// torchtitan's fsdp_reshard_after_forward: "always", "never" or "default". REQUIRES: units of a plan that it can
 /// express.

@@ -100,5 +100,7 @@ def _is_kept(running: RunningOp, function: Any) -> bool:
         return running.is_kept
     if running.kind == "attention":
         return function.overloadpacket.__name__ in _FUSED_ATTENTION
+    if running.is_float8:  # A policy names the product of 8-bit floats, which is this op on torchao's tensors.
+        return function.overloadpacket is torch.ops.aten.mm
     # Keeping a view would keep the whole tensor.
     return not function.is_view

@@ -125,6 +125,9 @@ def make_constant(attributes: dict[str, Any], shape: tuple[int, ...], dtype: tor
         if dtype == torch.bool:
             return out.copy_(seen)
         return out.copy_(torch.zeros(shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min))
+    if fill == "chunk_mask":
+        chunks = [torch.arange(size) // attributes["length"] for size in shape[-2:]]
+        return out.copy_(torch.ones(shape, dtype=torch.bool).tril_(0) & (chunks[0][:, None] == chunks[1]))
     if fill == "positions":
         for row in out.view(-1, shape[-1]):
             torch.arange(shape[-1], out=row)

@@ -13,13 +13,14 @@ DEFAULT_ATTRIBUTES: dict[str, Any] = {
     "probability": 0.0, "packed": "none", "documents": (), "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 1.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_positions": 8192, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True,
     "attention_factor": 1.0, "eps": 0.0, "momentum": 0.1, "partial_rotary": False, "interleaved": False, "by_halves": False,
-    "as_complex": False, "from_cache": False, "in_float": False, "wide": False,
-    "unit_offset": False, "wide_weight": False, "as_trained": False, "approximate": False, "written_out": False, "transposed_weight": False,
+    "as_complex": False, "from_cache": False, "of_positions": False, "one_op": False, "in_float": False, "wide": False,
+    "unit_offset": False, "brief": False, "wide_weight": False, "as_trained": False, "unless_autocast": False, "approximate": False, "written_out": False, "transposed_weight": False,
     "shift": False, "padding_idx": -1, "reflect": False, "keep_dim": False, "dim": -1, "other_dim": -1, "start": 0,
-    "length": 0, "kernel": 1, "stride": 1, "padding": 0, "dilation": 1, "groups": 1, "num_experts": 0,
+    "length": 0, "lengths": (), "gate_first": False, "kernel": 1, "stride": 1, "padding": 0, "dilation": 1, "groups": 1, "num_experts": 0,
     "experts_per_token": 0, "norm_topk_prob": True, "sigmoid": False, "top_first": False, "limit": 0.0, "topk_groups": 1, "scale": 1.0, "rounded": False,
     "fill": "value", "value": 0.0, "num_buckets": 0, "max_distance": 0, "bidirectional": False, "dtype": None,
-    "out_features": 0, "nested": False, "fp4": False, "liger": False, "in_place": False,
+    "out_features": 0, "nested": False, "cloned": False, "fp4": False, "float8": None,
+    "gathered_in_float8": False, "liger": False, "in_place": False,
 }
 
 
@@ -55,6 +56,7 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     dtype: str | None  # None for the precision of the activations.
+    requires_grad: bool = False  # Whatever its maker's inputs are.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +102,7 @@ class ExpandedModel:
         self.parameters = [Parameter(p["name"], tuple(p["shape"]), p["dtype"], p["trainable"], p["receives_gradient"],
                                      p["tied_to"], p["initial"]) for p in value["parameters"]]
         self.buffers = [Buffer(b["name"], tuple(b["shape"]), b["dtype"], b["persistent"], b.get("registered", True)) for b in value["buffers"]]
-        self.tensors = [Tensor(t["name"], tuple(t["shape"]), t["dtype"]) for t in value["tensors"]]
+        self.tensors = [Tensor(t["name"], tuple(t["shape"]), t["dtype"], t.get("requires_grad", False)) for t in value["tensors"]]
         self.inputs: list[int] = value["inputs"]
         # Inputs that are no arguments of the root's forward.
         self.inputs_beside_root: list[int] = value.get("inputs_beside_root", [])

@@ -30,6 +30,7 @@ class KernelContext:
     chunked_loss: list[Any] = dataclasses.field(default_factory=list)
     autocast: torch.dtype | None = None  # The dtype of torch.autocast around the forward and the loss.
     trained: torch.dtype | None = None  # That of trained parameters in the forward; None: the activations'.
+    requested: frozenset[int] = frozenset()  # Tensors that require a gradient whatever they are made from.
     training: bool = True  # False in an evaluation, which has no dropout.
 
     def autocasting(self) -> contextlib.AbstractContextManager[None]:

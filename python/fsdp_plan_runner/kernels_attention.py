@@ -42,12 +42,22 @@ def _rows_of_cache(op: Op, context: KernelContext, positions: torch.Tensor) -> t
     return rows[..., :half], rows[..., half:]
 
 
+def _rows_by_position(op: Op, context: KernelContext, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """nemo-automodel 0.7.0 components/models/llama/rope_utils.py, LlamaRotaryEmbedding.forward."""
+    if positions.device.type != "meta":
+        int(positions.max().item())
+    cos = context.buffer(f"{op.module}._cos_cache")[positions]
+    return cos, context.buffer(f"{op.module}._sin_cache")[positions]
+
+
 @kernel("rotary_table")
 @torch.no_grad()
 def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     positions = inputs[0]
     if op.attributes["from_cache"]:
         return _rows_of_cache(op, context, positions)
+    if op.attributes["of_positions"]:
+        return _rows_by_position(op, context, positions)
     if op.attributes["by_halves"]:
         angles = positions[..., None].float() * _inverse_frequencies(op, context).float()
         factor = op.attributes["attention_factor"]

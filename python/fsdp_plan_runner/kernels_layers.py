@@ -11,10 +11,12 @@ PyTorch before 2.9); flash_attn/losses/cross_entropy.py.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 import torch.nn.functional as F
 
-from fsdp_plan_runner import kernels_liger
+from fsdp_plan_runner import kernels_float8, kernels_liger
 from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
 
@@ -22,6 +24,8 @@ from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
 @kernel("linear")
 def linear(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     weight, bias = parameters[0], parameters[1] if len(parameters) > 1 else None
+    if op.attributes["float8"]:
+        return kernels_float8.linear(op, inputs[0], weight, bias)
     if not op.attributes["transposed_weight"]:
         return F.linear(inputs[0], weight, bias)
     # Conv1D of transformers (pytorch_utils.py): the weight lies [in, out].
@@ -55,6 +59,13 @@ def parameter(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
     return parameters[0]
 
 
+@kernel("low_rank")
+def low_rank(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    from nemo_automodel.components._peft.lora import apply_memory_efficient_lora
+
+    return apply_memory_efficient_lora(inputs[1], *parameters, op.attributes["scale"], True, inputs[0])
+
+
 def _normalized(x: torch.Tensor, eps: float) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
 
@@ -65,14 +76,21 @@ def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensor
     weight = parameters[0] if parameters else None
     if op.attributes["liger"]:
         return kernels_liger.rms_norm(op, x, weight)
+    if op.attributes["one_op"]:
+        from nemo_automodel.components.models.common.utils import Float32RMSNorm
+
+        return Float32RMSNorm.forward(SimpleNamespace(weight=weight, eps=op.attributes["eps"]), x)  # type: ignore[arg-type]
     which = context.implementations.rms_norm
     if which == "fused" and not op.attributes["unit_offset"] and not op.attributes["wide_weight"]:
         return F.rms_norm(x, (x.shape[-1],), weight, op.attributes["eps"])
+    if op.attributes["brief"] and weight is not None:
+        return _normalized(x.float(), op.attributes["eps"]).type_as(x) * weight
     y = _normalized(x.to(torch.float32), op.attributes["eps"])
     if weight is None:
         return y.to(x.dtype)
     if op.attributes["unit_offset"]:
-        return (y * (1.0 + weight.float())).type_as(x)
+        y = y * (1.0 + weight.float())
+        return y.type_as(x)
     if op.attributes["wide_weight"]:
         return (weight * y).to(x.dtype)
     if which == "written_out":
@@ -252,6 +270,27 @@ def grouped_experts(op: Op, context: KernelContext, inputs: Tensors, parameters:
     weighted = weighted[inverse]
     result = weighted.view(tokens, per_token, -1).sum(dim=1)
     return result.to(x.dtype)
+
+
+def _best_sigmoids(scores: torch.Tensor, per_token: int) -> torch.Tensor:
+    best, indices = torch.topk(scores, per_token, dim=1)
+    factors = torch.full_like(scores, float("-inf")).scatter_(1, indices, best)
+    factors = torch.sigmoid(factors.float()).to(factors.dtype)
+    return factors
+
+
+@kernel("dense_experts")
+def dense_experts(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    """transformers 5.24 models/llama4/modeling_llama4.py, Llama4TextMoe."""
+    x, scores = inputs
+    experts = op.attributes["num_experts"]
+    factors = _best_sigmoids(scores, op.attributes["experts_per_token"])
+    rows = x.repeat(experts, 1)
+    rows = rows * factors.transpose(0, 1).reshape(-1, 1)
+    both = torch.bmm(rows.view(experts, -1, x.shape[1]), parameters[0])
+    gate, up = both.chunk(2, dim=-1)
+    results = torch.bmm(up * F.silu(gate), parameters[1])
+    return results.view(-1, x.shape[1]), rows, factors
 
 
 @kernel("cross_entropy")

@@ -27,4 +27,5 @@ def linear_4bit(op: Op, context: KernelContext, inputs: Tensors, parameters: Ten
     state = QuantState(absmax=beside("absmax"), shape=torch.Size((op.attributes["out_features"], inputs[0].shape[-1])),
                        code=beside("quant_map"), blocksize=64, quant_type="fp4" if op.attributes["fp4"] else "nf4",
                        dtype=dtype_of(op.attributes["dtype"]), offset=beside("nested_offset") if nested else None, state2=nested)
-    return bnb.matmul_4bit(inputs[0], parameters[0], bias=parameters[1] if len(parameters) > 1 else None, quant_state=state)
+    result = bnb.matmul_4bit(inputs[0], parameters[0], bias=parameters[1] if len(parameters) > 1 else None, quant_state=state)
+    return result.clone() if op.attributes["cloned"] else result

@@ -48,6 +48,8 @@ def mul(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) ->
 
 @kernel("add")
 def add(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    if op.attributes["in_place"]:
+        return inputs[0].add_(inputs[1])
     return inputs[0] + inputs[1]
 
 
@@ -78,6 +80,8 @@ def dropout(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors
 @kernel("cast")
 def cast(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     name = op.attributes["dtype"]
+    if op.attributes["unless_autocast"] and torch.is_autocast_enabled():
+        return inputs[0]
     if op.attributes["as_trained"]:
         return inputs[0].to(context.trained or context.activation)
     return inputs[0].to(dtype_of(name) if name else context.activation)
@@ -151,6 +155,8 @@ def expand(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
 @kernel("split")
 def split(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     length, dim = op.attributes["length"], op.attributes["dim"]
+    if op.attributes["lengths"]:
+        return inputs[0].split(list(op.attributes["lengths"]), dim=dim)
     if length:
         others = len(op.outputs) - 1
         return inputs[0].split([length, *[(inputs[0].shape[dim] - length) // others] * others], dim=dim)

@@ -22,7 +22,8 @@ RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: its place, the problem, and a remedy. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
-            *_packing(model), *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds), *_packages(model), *_liger(model)]
+            *_packing(model), *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds), *_packages(model), *_liger(model),
+            *_automodel(model), *_float8(model)]
 
 
 def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
@@ -33,6 +34,8 @@ def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
     if plan.world_size != world_size:
         found.append(f"plan/mesh: {plan.replicate} x {plan.shard} is {plan.world_size} ranks, and WORLD_SIZE is "
                      f"{world_size}. Start as many ranks as the mesh has.")
+    if plan.expert_parallel != 1:
+        found.append("plan/mesh/ep: No tokens are exchanged between ranks here. Load the model by transformers' DistributedConfig.")
     return found
 
 
@@ -208,6 +211,20 @@ def _liger(model: ExpandedModel) -> list[str]:
     if not any(op.attributes["liger"] or op.kind == "liger_glu" for op in model.ops) or importlib.util.find_spec("liger_kernel") is not None:
         return []
     return [f"plan/model/liger_kernels: {sys.executable} lacks liger-kernel. Write: {sys.executable} -m pip install liger-kernel==0.8.5, "
+            "or in a checkout ./scripts/rehearsal_env finetuning"]
+
+
+def _automodel(model: ExpandedModel) -> list[str]:
+    if not any(op.attributes["one_op"] or op.kind == "low_rank" for op in model.ops) or importlib.util.find_spec("nemo_automodel") is not None:
+        return []
+    return [f"plan/runtime/flavor: {sys.executable} lacks nemo-automodel. Write: {sys.executable} -m pip install nemo-automodel==0.7.0, "
+            "or in a checkout ./scripts/rehearsal_env automodel"]
+
+
+def _float8(model: ExpandedModel) -> list[str]:
+    if not any(op.attributes["float8"] for op in model.ops) or importlib.util.find_spec("torchao") is not None:
+        return []
+    return [f"plan/model/float8: {sys.executable} lacks torchao. Write: {sys.executable} -m pip install torchao==0.18.0, "
             "or in a checkout ./scripts/rehearsal_env finetuning"]
 
 

@@ -22,6 +22,7 @@ class RunningOp:
     def __init__(self) -> None:
         self.is_kept = False
         self.kind = ""
+        self.is_float8 = False
         self.kept_ops: frozenset[int] = frozenset()  # Positions in the list of ops.
 
 
@@ -140,11 +141,14 @@ class _Step:
         else:
             parameters = [getattr(module, name) for module, name in self.parameters]
             running.is_kept, running.kind = self.position in running.kept_ops, self.op.kind
+            running.is_float8 = bool(self.op.attributes["float8"])
             try:
                 result = self.kernel(self.op, context, inputs, parameters)
             finally:
                 running.is_kept = False
         if len(self.outputs) == 1:
+            if self.outputs[0] in context.requested:
+                result.requires_grad_()
             values[self.outputs[0]] = result
         else:
             values.update(zip(self.outputs, result, strict=True))
@@ -185,7 +189,8 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
     held = (*model.held, *(model.held_if_cached if implementations.use_cache else ()))
     program = ForwardProgram(model, keep, held)
     modules: dict[str, PlannedModule] = {}
-    context = KernelContext(implementations, activation, compute_device, [t.shape for t in model.tensors], {})
+    context = KernelContext(implementations, activation, compute_device, [t.shape for t in model.tensors], {},
+                            requested=frozenset(t for t, tensor in enumerate(model.tensors) if tensor.requires_grad))
     running = RunningOp()
     head = name_of_head(model, implementations)
     for module in model.modules:

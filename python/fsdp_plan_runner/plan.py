@@ -128,7 +128,10 @@ class Implementations:
     float_logits: bool = False  # The expanded model already contains both of these:
     loss_after_root: bool = False  # a cast, and "after_root".
     use_cache: bool = True
-    titan_attention: bool = False  # The expanded model has it.
+    titan_attention: bool = False  # The expanded model has it,
+    automodel_decoders: bool = False  # this,
+    lora_in_one_op: bool = False  # and this.
+    norm_in_float64: bool = False
     padding_mask: bool = False  # So does this: a value of the model.
     prefer_cudnn_attention: bool = False
     cudnn_allow_tf32: bool = True
@@ -141,6 +144,8 @@ FLAVORS: dict[str, dict[str, Any]] = {
     "transformers-repeat-kv": {"repeat_kv": True},
     "torchtitan": {"rms_norm": "fused", "rotary": "complex", "use_cache": False, "loss_after_root": True},
     "torchtitan-0.3": {"rms_norm": "fused", "rotary": "complex", "titan_attention": True, "use_cache": False, "loss_after_root": True},
+    "automodel": {"automodel_decoders": True, "lora_in_one_op": True, "norm_in_float64": True, "loss_after_root": True},
+    "automodel-hf": {"lora_in_one_op": True, "norm_in_float64": True, "loss_after_root": True},
 }
 
 # The real PyTorch's behavior, for which a plan may request a different prediction.
@@ -173,6 +178,7 @@ class Plan:
         self.fingerprint: str = value["model"].get("fingerprint", "")
         self.replicate: int = value["mesh"]["replicate"]
         self.shard: int = value["mesh"]["shard"]
+        self.expert_parallel: int = value["mesh"].get("ep", 1)
         self.units = [unit for row in value["units"] for unit in _units(row)]
         self.parameter_dtype: str | None = value.get("parameter_dtype")
         self.mixed_precision = MixedPrecision(**value.get("mixed_precision", {}))
@@ -190,6 +196,8 @@ class Plan:
         self.reduce_scatter_buffers: int = value.get("reduce_scatter_buffers", 1)
         self.separate_reduce_scatter_group: bool = value.get("separate_reduce_scatter_group", False)
         self.cuda_graphs: bool = value.get("cuda_graphs", False)
+        # For weights that are gathered in 8 bits.
+        self.precomputes_scales: bool = "precompute" in value["model"].get("float8", "").split(",")
         self.accumulation: int = value.get("accumulation", 1)
         self.sync_every_micro_batch: bool = value.get("sync_every_micro_batch", True)
         self.optimizer = Optimizer(**value.get("optimizer", {}))

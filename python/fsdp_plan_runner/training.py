@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from fsdp_plan_runner import optimizers, other_models
+from fsdp_plan_runner import kernels_float8, optimizers, other_models
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.cuda_graphs import GraphedPass
 from fsdp_plan_runner.expanded_model import ExpandedModel
@@ -121,7 +121,11 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     if plan.is_simple_fsdp:
         parametrize(root, model, plan, job.device)
         return root
+    kernels_float8.wrap_weights(root, model)
     shard(root, plan, mesh or make_mesh(plan, job.device.type))
+    if plan.mixed_precision.param_dtype and any(".lora_A" in name for unit in plan.units for name in unit.modules):
+        # PEFT reads the dtype of a matrix outside of its unit.
+        root.context.trained = dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None
     materialize(root, model, plan, job.device)
     return root
 
@@ -200,6 +204,8 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
     if plan.optimizer.clip_grad_norm is not None:
         norm = clip(root, plan.optimizer.clip_grad_norm, plan, batch.has_values)
     optimizer.step()
+    if plan.precomputes_scales:
+        kernels_float8.precompute_scales(root, root.program.model)
     optimizer.zero_grad()
     return StepResult(total / plan.accumulation, norm)
 
@@ -223,6 +229,8 @@ def _run_graphed_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.
 
 
 def clip(root: PlannedModule, most: float, plan: Plan, has_values: bool) -> float:
+    if plan.implementations.norm_in_float64:
+        return _clip_by_one_norm(root, most, has_values)
     if plan.runtime_name == "pytorch-fsdp1":
         norm = root.wrapper[0].clip_grad_norm_(most)
     else:
@@ -230,6 +238,20 @@ def clip(root: PlannedModule, most: float, plan: Plan, has_values: bool) -> floa
     if not has_values:
         return 0.0
     return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+
+
+def _clip_by_one_norm(root: PlannedModule, most: float, has_values: bool) -> float:
+    """nemo-automodel 0.7.0 components/training/utils.py, _clip_grad_norm_impl; its sum of squares is one kernel of Triton."""
+    gradients = [p.grad for p in root.parameters() if p.grad is not None]
+    local = [g.to_local() if isinstance(g, DTensor) else g for g in gradients]
+    squares = torch.zeros((), dtype=torch.float64, device=local[0].device)
+    for gradient in local:
+        squares += torch.linalg.vector_norm(gradient).double().square()
+    if isinstance(gradients[0], DTensor):
+        dist.all_reduce(squares, group=gradients[0].device_mesh.get_group(gradients[0].device_mesh.ndim - 1))
+    norm = squares.sqrt()
+    torch.nn.utils.clip_grads_with_norm_(list(root.parameters()), most, norm, True)
+    return norm.item() if has_values else 0.0
 
 
 def train(job: Job) -> PlannedModule:

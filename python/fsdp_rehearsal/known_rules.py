@@ -11,7 +11,8 @@
 * Routing is balanced (`--routing balanced`): of E experts, token t uses k, starting at (t k) mod E. A `topk` counts as a
   router if a module runs it and its indices then select rows or are counted; accuracy does neither.
 
-*Collectives*: every rank has the same data as this one, so a sum is a multiple and a gather returns copies.
+*Collectives*: every rank has the same data as this one, so a sum is a multiple, a gather returns copies, and each rank gets from
+all others what it sends to itself.
 """
 
 from __future__ import annotations
@@ -124,8 +125,9 @@ class Rules:
             if router is not None and router != ASSUMED:
                 warn("balanced_routing", *router)
 
-    def collective(self, name: str, args: Any, kwargs: dict[str, Any], size: int) -> list[tuple[Any, Optional[Any]]]:
-        """The tensors that a collective of torch.distributed writes, with their values if they are known."""
+    def collective(self, name: str, args: Any, kwargs: dict[str, Any], size: int, rank: int) -> list[tuple[Any, Optional[Any]]]:
+        """The tensors that a collective of torch.distributed writes, with their values if they are known. `rank`: this one's in
+        the group of `size`."""
         torch = self._torch
         if name == "all_reduce":
             tensor = args[0] if args else kwargs["tensor"]
@@ -137,7 +139,10 @@ class Rules:
         if name == "all_gather_into_tensor":
             out, value = args[0], self._value(args[1])
             return [(out, None if value is None else torch.cat([value.flatten()] * size).view(out.shape))]
-        return [(args[0], None)]  # a part of a sum, an exchange
+        if name == "all_to_all_single" and not any((*args[2:4], kwargs.get("output_split_sizes"), kwargs.get("input_split_sizes"))):
+            out, value = args[0], self._value(args[1])
+            return [(out, None if value is None else torch.cat([value.chunk(size)[rank]] * size).view(out.shape))]
+        return [(args[0], None)]  # a part of a sum, an exchange of unequal parts
 
 
 def _reduced(torch: Any, value: Optional[Any], op: Any, size: int) -> Optional[Any]:

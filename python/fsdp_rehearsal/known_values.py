@@ -194,8 +194,9 @@ class KnownValues:
         """Every rank has the same data as this one."""
         written = []
         try:
-            size = self._torch.distributed.get_world_size(kwargs.get("group"))
-            written = self._rules.collective(name, args, kwargs, size)
+            group = kwargs.get("group")
+            size, rank = self._torch.distributed.get_world_size(group), self._torch.distributed.get_rank(group)
+            written = self._rules.collective(name, args, kwargs, size, rank)
         except Exception as error:
             failed("Values that ranks exchange", error)
         result = func(*args, **kwargs)

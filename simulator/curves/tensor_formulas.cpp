@@ -15,6 +15,8 @@
 
 #include <vector>
 
+#include "core/model/experts.h"
+
 namespace fsdp::simulator {
 
 namespace {
@@ -52,7 +54,8 @@ class FormulaFinder {
   std::string of_parameter(ParameterTensor what, int parameter) const {
     const int number = prepared_.layout.unit_of_parameter[parameter];
     const ShardedUnit& unit = prepared_.layout.units[number];
-    const Shape& shape = model_.parameters[parameter].shape;
+    const Shape& given = model_.parameters[parameter].shape;
+    const Shape shape = unit.of_experts ? own_experts(given, prepared_.layout.mesh.ep) : given;
     std::vector<Dtype> dtypes = {prepared_.layout.parameter_dtype[parameter],
                                  unit.param_dtype,
                                  unit.reduce_dtype,
@@ -61,7 +64,7 @@ class FormulaFinder {
                                  Dtype::UInt8};
     const bool is_unsharded = what == ParameterTensor::Unsharded || what == ParameterTensor::OtherUnsharded;
     if (is_unsharded || what == ParameterTensor::Grad) std::swap(dtypes[0], dtypes[1]);
-    const std::int64_t shard = prepared_.layout.mesh.dp_shard();
+    const std::int64_t shard = unit.shards;
     std::vector<Shaped> shapes;
     if (what == ParameterTensor::StepCount) return find({{"1", 1}}, {Dtype::Float32}, bytes_);
     if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
@@ -91,7 +94,7 @@ class FormulaFinder {
   }
 
   std::string of_unit(UnitTensor what, const ShardedUnit& unit) const {
-    const std::int64_t ranks = prepared_.layout.mesh.dp_shard();
+    const std::int64_t ranks = unit.shards;
     const auto times = [](std::int64_t count, std::int64_t elements) {
       return Shaped{fmt::format("{} x {}", count, elements), count * elements};
     };
@@ -145,6 +148,9 @@ class FormulaFinder {
         dtype = unit.reduce_dtype;
         break;
       case UnitTensor::FlatGradTail:
+      case UnitTensor::Float8Magnitudes:
+      case UnitTensor::Float8Widened:
+      case UnitTensor::Float8Scaled:
         return {};
     }
     std::string formula = find(shapes, {dtype}, bytes_);

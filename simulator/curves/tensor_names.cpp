@@ -49,6 +49,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "unsharded parameter",
     "table of first moment",
     "table of second moment",
+    "scale of a weight in 8 bits",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
@@ -70,6 +71,9 @@ constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
     "flat gradient in the reduce dtype",
     "reduce-scatter input of the loss",
     "sharded gradients of the loss",
+    "absolute values for a scale",
+    "shard in fp32 for its cast to 8 bits",
+    "scaled shard for its cast to 8 bits",
 };
 
 constexpr std::array<std::string_view, kNumSingleTensors - kNumExchangeTensors> kSingles = {
@@ -78,6 +82,7 @@ constexpr std::array<std::string_view, kNumSingleTensors - kNumExchangeTensors> 
     "cuBLAS workspace (backward)",
     "cuBLASLt workspace (forward)",
     "cuBLASLt workspace (backward)",
+    "buffer of Triton's measurements",
     "gradient of the loss",
     "loss as it is returned",
     "gradient of the loss",

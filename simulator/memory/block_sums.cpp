@@ -8,21 +8,24 @@ namespace fsdp::simulator {
 namespace {
 
 auto kind_of(const Layout& layout, const ShardedParameter& p) {
-  return std::tuple(p.shard_elements, p.local_elements, p.receives_gradient, layout.parameter_dtype[p.parameter]);
+  return std::tuple(layout.units[layout.unit_of_parameter[p.parameter]].of_experts, p.shard_elements, p.local_elements,
+                    p.receives_gradient, layout.parameter_dtype[p.parameter]);
 }
 
 }  // namespace
 
 std::int64_t gathered_size(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision,
-                           int parameter) {
-  const Dtype own = layout.parameter_dtype[parameter];
+                           const ShardedParameter& parameter) {
+  if (parameter.in_float8) return 1;
+  const Dtype own = layout.parameter_dtype[parameter.parameter];
   if (!is_floating_point(own)) return size_of(own).count();
   return size_of(precision.param_dtype ? unit.param_dtype : own).count();
 }
 
-bool is_cast(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision, int parameter) {
-  const Dtype own = layout.parameter_dtype[parameter];
-  return precision.param_dtype && is_floating_point(own) && own != unit.param_dtype;
+bool is_cast(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision,
+             const ShardedParameter& parameter) {
+  const Dtype own = layout.parameter_dtype[parameter.parameter];
+  return precision.param_dtype && !parameter.in_float8 && is_floating_point(own) && own != unit.param_dtype;
 }
 
 LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision) {
@@ -34,11 +37,10 @@ LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision) {
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];
     for (const ShardedParameter& p : unit.parameters) {
-      sums.unsharded[u].add(layout.mesh.dp_shard() * p.shard_elements *
-                            gathered_size(layout, unit, precision, p.parameter));
+      sums.unsharded[u].add(unit.shards * p.shard_elements * gathered_size(layout, unit, precision, p));
       const std::int64_t copied = p.shard_elements * size_of(layout.parameter_dtype[p.parameter]).count();
       sums.fetches[u].add(copied, 1);
-      if (is_cast(layout, unit, precision, p.parameter)) {
+      if (is_cast(layout, unit, precision, p)) {
         const std::int64_t cast = p.shard_elements * size_of(unit.param_dtype).count();
         sums.casts[u] += cast;
         sums.fetches[u].add(cast, 1);

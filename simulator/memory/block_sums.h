@@ -39,10 +39,11 @@ struct LayoutSums {
 
 /// Bytes of an element of a parameter when it is gathered.
 std::int64_t gathered_size(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision,
-                           int parameter);
+                           const ShardedParameter& parameter);
 
 /// True if its shard changes its dtype for the all-gather.
-bool is_cast(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision, int parameter);
+bool is_cast(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision,
+             const ShardedParameter& parameter);
 
 LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision);
 

@@ -43,6 +43,11 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   std::vector<NcclCommunicator> communicators = {{"shard group", shard, clips},
                                                  {"replicate group", replicate, true},
                                                  {"hpZ group", group_shape(cluster, neighbors), false}};
+  if (plan.mesh.ep > 1) {
+    communicators.push_back({"expert group", group_shape(cluster, plan.mesh, plan.mesh.expert_group()), clips, true});
+    communicators.push_back(
+        {"expert shard group", group_shape(cluster, plan.mesh, plan.mesh.expert_shard_group(true)), clips});
+  }
   // We assume that its connections need as much as those of the shard group.
   if (plan.separate_reduce_scatter_group) {
     communicators.push_back({"reduce-scatter group", shard, false});

@@ -53,8 +53,9 @@ enum class ParameterTensor : std::uint8_t {
   OtherUnsharded,     ///< ZeRO-3: gathered again, while a recomputed block keeps it.
   FirstTable,         ///< The values of the codes of a moment.
   SecondTable,
+  Float8Scale,  ///< For a weight that is gathered in 8 bits.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::SecondTable) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::Float8Scale) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -64,20 +65,23 @@ enum class UnitTensor : std::uint8_t {
   ReduceScatterOutput,
   ReceivedParts,  ///< Received parts of a reduce-scatter that sums them itself.
   ShardedGrad,
-  NewShardedGrad,   ///< Gradient of a later micro-batch, until it is added.
-  OtherAllGather,   ///< Buffer of a pass that begins while the previous pass's output still exists.
-  FlatShard,        ///< FSDP1's flat parameter, and
-  FlatFull,         ///< the same before it is sharded,
-  FlatPadded,       ///< its last part before padding to full size.
-  FlatGrad,         ///< The concatenated gradients of a pass.
-  NewFlatGrad,      ///< Gradient of a later micro-batch, and
-  NextFlatGrad,     ///< of another pass, until it is added.
-  FlatGradTail,     ///< Zeros at its end.
-  CastFlatGrad,     ///< In the reduce dtype.
-  LossReduceInput,  ///< The same for gradients that the loss makes in the forward, and
-  LossShardedGrad,  ///< the reduced ones.
+  NewShardedGrad,    ///< Gradient of a later micro-batch, until it is added.
+  OtherAllGather,    ///< Buffer of a pass that begins while the previous pass's output still exists.
+  FlatShard,         ///< FSDP1's flat parameter, and
+  FlatFull,          ///< the same before it is sharded,
+  FlatPadded,        ///< its last part before padding to full size.
+  FlatGrad,          ///< The concatenated gradients of a pass.
+  NewFlatGrad,       ///< Gradient of a later micro-batch, and
+  NextFlatGrad,      ///< of another pass, until it is added.
+  FlatGradTail,      ///< Zeros at its end.
+  CastFlatGrad,      ///< In the reduce dtype.
+  LossReduceInput,   ///< The same for gradients that the loss makes in the forward, and
+  LossShardedGrad,   ///< the reduced ones.
+  Float8Magnitudes,  ///< While a weight is cast to 8 bits: the absolute values, and later the clamped ones,
+  Float8Widened,     ///< the shard in fp32, and
+  Float8Scaled,      ///< times the scale.
 };
-inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::LossShardedGrad) + 1;
+inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::Float8Scaled) + 1;
 
 /// Tensors that exist once.
 enum class SingleTensor : std::uint8_t {
@@ -86,6 +90,7 @@ enum class SingleTensor : std::uint8_t {
   BackwardWorkspace,
   ForwardLtWorkspace,
   BackwardLtWorkspace,
+  Benchmark,  ///< Triton's buffer while it measures kernels.
   LossGrad,
   CastLoss,      ///< The loss in output_dtype, as the root returns it, and
   CastLossGrad,  ///< its gradient cast back.

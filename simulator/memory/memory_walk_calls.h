@@ -408,11 +408,9 @@ class CallWalk {
     const int own = id_of(c, event.storage);
     switch (event.kind) {
       case TapeEvent::Kind::Alloc:
-        sink_.alloc(own, event.bytes, MemoryStream::Compute, event.category);
-        break;
+        return sink_.alloc(own, event.bytes, MemoryStream::Compute, event.category);
       case TapeEvent::Kind::Free:
-        sink_.free(own);
-        break;
+        return sink_.free(own);
       case TapeEvent::Kind::AllocParamGrad:
         units_.make_grad(call.parameters[event.storage], event.bytes, event.is_view);
         break;
@@ -426,9 +424,7 @@ class CallWalk {
         unused_.push_back(storage_of_input(call, event.storage));
         break;
       case TapeEvent::Kind::HoldOwn:
-        refs_[own] = std::max(refs_[own], 1);
-        unused_.push_back(own);
-        last_held_ = in_.ids->call_base[c] + event.storage;
+        hold_own(own, in_.ids->call_base[c] + event.storage);
         break;
       case TapeEvent::Kind::HoldInForward:
         return cached_.push_back(own);
@@ -468,10 +464,28 @@ class CallWalk {
       case TapeEvent::Kind::CallUnit:
         if (on_unit_call_) on_unit_call_(static_cast<UnitCall>(event.storage));
         break;
+      case TapeEvent::Kind::Benchmark:
+        return benchmark(event.storage, event.bytes);
+      case TapeEvent::Kind::Exchange:
+        return sink_.collective();
       case TapeEvent::Kind::Workspace:
         workspace(event.storage % 2 == 1, is_backward_ || event.storage >= 2);
         break;
     }
+  }
+
+  void hold_own(int own, int tensor) {
+    refs_[own] = std::max(refs_[own], 1);
+    unused_.push_back(own);
+    last_held_ = tensor;
+  }
+
+  void benchmark(int number, std::int64_t bytes) {
+    if (std::find(benchmarked_.begin(), benchmarked_.end(), number) != benchmarked_.end()) return;
+    benchmarked_.push_back(number);
+    const int id = in_.ids->of(SingleTensor::Benchmark);
+    sink_.alloc(id, bytes, MemoryStream::Compute, MemoryCategory::Temp);
+    sink_.free(id);
   }
 
   // A call of cuBLASLt goes through a handle of cuBLAS, which also allocates its workspace if it is kept.
@@ -532,6 +546,7 @@ class CallWalk {
   std::size_t num_carried_ = 0;   // In this micro-batch.
   int last_held_ = -1;            // By HoldOwn: its id without alternation.
   bool has_workspace_[4] = {};
+  std::vector<int> benchmarked_;  // Numbers of kernels that Triton has measured.
   bool has_inputs_ = false;
   bool must_enter_root_ = false;
   bool in_backward_of_ = false;

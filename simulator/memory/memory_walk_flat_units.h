@@ -77,6 +77,7 @@ class FlatUnitWalk final : public StepWalk<Sink> {
       for (std::size_t p = 0; p < layout().unit_of_parameter.size(); ++p) make_original(static_cast<int>(p));
     }
     for (std::size_t u = 0; u < units_.size(); ++u) make_flat(static_cast<int>(u), is_made);
+    for (const int u : in_module_order_) widen(u);
   }
 
   /// A forward begins: notices gradients that were set to None.
@@ -471,7 +472,38 @@ class FlatUnitWalk final : public StepWalk<Sink> {
 
   // ---- initialization ----------------------------------------------------------------------------------------------
 
-  void make_original(int p) { make_original_parameter(in_, sink_, p); }
+  // accelerate loads and shards a model in its own dtype. What is trained becomes float32 when all of it is sharded.
+  bool is_widened(const ShardedUnit& unit) const {
+    return in_.plan->mixed_precision.float_outputs && in_.plan->initialization == Initialization::Cpu &&
+           !unit.parameters.empty() && loaded_size(unit) < size(unit.original_dtype);
+  }
+  std::int64_t loaded_size(const ShardedUnit& unit) const {
+    return size(in_.index->model->parameters[unit.parameters.front().parameter].dtype);
+  }
+  std::int64_t made_size(const ShardedUnit& unit) const {
+    return is_widened(unit) ? loaded_size(unit) : size(unit.original_dtype);
+  }
+
+  // The shard in the dtype of the checkpoint has the place of the cast, which does not exist yet.
+  int made_shard(int u) const {
+    return id(is_widened(layout().units[u]) ? UnitTensor::Cast : UnitTensor::FlatShard, u);
+  }
+
+  void widen(int u) {
+    const ShardedUnit& unit = layout().units[u];
+    if (!is_widened(unit) || in_.plan->cpu_offload) return;
+    sink_.alloc(id(UnitTensor::FlatShard, u), unit.shard_elements * size(unit.original_dtype), MemoryStream::Compute,
+                MemoryCategory::ShardedParam);
+    sink_.free(made_shard(u));
+  }
+
+  void make_original(int p) {
+    const ShardedUnit& unit = layout().units[layout().unit_of_parameter[p]];
+    if (!is_widened(unit)) return make_original_parameter(in_, sink_, p);
+    const Parameter& parameter = in_.index->model->parameters[p];
+    sink_.alloc(in_.ids->of(ParameterTensor::Full, p), num_elements(parameter.shape) * size(parameter.dtype),
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
 
   void make_buffer(int b, std::vector<bool>& is_made) {
     if (is_made[b]) return;
@@ -517,8 +549,8 @@ class FlatUnitWalk final : public StepWalk<Sink> {
     const ShardedUnit& unit = layout().units[u];
     if (in_.plan->initialization != Initialization::Device) make_originals(u, is_made);
     if (unit.parameters.empty()) return;
-    const std::int64_t item = size(unit.original_dtype);
-    const int shard = id(UnitTensor::FlatShard, u);
+    const std::int64_t item = made_size(unit);
+    const int shard = made_shard(u);
     const int full = is_sharded() ? id(UnitTensor::FlatFull, u) : shard;
     const std::vector<std::pair<int, std::int64_t>> zeros = zeros_of(u, [](int) { return false; });
     for (const auto& [zero, elements] : zeros) alloc_temp(zero, elements * item);
@@ -535,13 +567,12 @@ class FlatUnitWalk final : public StepWalk<Sink> {
   // A rank whose part ends early copies it, and pads the copy.
   void cut(int u) {
     const ShardedUnit& unit = layout().units[u];
-    const std::int64_t item = size(unit.original_dtype);
+    const std::int64_t item = made_size(unit);
     const std::int64_t own =
         std::clamp<std::int64_t>(unit.true_elements - layout().rank * unit.shard_elements, 0, unit.shard_elements);
     const int part = id(UnitTensor::FlatPadded, u);
     if (own < unit.shard_elements && own > 0) alloc_temp(part, own * item);
-    sink_.alloc(id(UnitTensor::FlatShard, u), unit.shard_elements * item, MemoryStream::Compute,
-                MemoryCategory::ShardedParam);
+    sink_.alloc(made_shard(u), unit.shard_elements * item, MemoryStream::Compute, MemoryCategory::ShardedParam);
     if (own < unit.shard_elements && own > 0) sink_.free(part);
   }
 

@@ -64,14 +64,25 @@ class OptimizerWalk : private LibraryUpdates<Sink> {
     }
   }
 
+  /// With experts of several ranks, the norm of each group by itself: transformers' Trainer (_mixed_mesh_grad_norm).
   void clip() {
     if (has_shards_on_host()) return sink_.collective();
+    if (!this->has_groups()) return clip_group(1);
+    for (const int group : {0, 1}) {
+      optimizer_ = group;
+      clip_group(group == 1 && in_.layout->mesh.expert_shard() > 1 ? 2 : 1);
+    }
+    optimizer_ = -1;
+  }
+
+  /// `collectives`: in how many groups of ranks the norms are summed.
+  void clip_group(int collectives) {
     constexpr std::int64_t kChunk = 65536;  // Elements that one block of the norm kernel sums.
     std::int64_t count = 0;
     std::int64_t chunks = 1;
     std::int64_t norms = 0;
     each([&](const ShardedParameter& shard, std::int64_t of_kind) {
-      if (!shard.receives_gradient) return;
+      if (!shard.receives_gradient || !is_stepped(shard)) return;
       count += of_kind;
       chunks = std::max(chunks, (shard.local_elements + kChunk - 1) / kChunk);
       norms += of_kind * element_size(shard.parameter);
@@ -85,13 +96,13 @@ class OptimizerWalk : private LibraryUpdates<Sink> {
     const bool has_kernel = in_.limits.num_sms > 0;  // CUDA's own; on CPU each gradient is summed by itself.
     if (has_kernel) make(ClipBuffer, 4 * count * chunks);
     const auto norm_bytes = [&](const ShardedParameter& shard) { return element_size(shard.parameter); };
-    const auto has_norm = [](const ShardedParameter& shard) { return shard.receives_gradient; };
+    const auto has_norm = [&](const ShardedParameter& shard) { return shard.receives_gradient && is_stepped(shard); };
     alloc_of_each(ParameterTensor::OptimizerTemp, has_norm, norm_bytes);
     if (has_kernel) drop(ClipBuffer);
     make(ClipNorms, norms);
     if (!has_whole_gradients()) {
       make(ClipNorms2, norms);
-      sink_.collective();
+      for (int c = 0; c < collectives; ++c) sink_.collective();
       for (const SingleTensor stack : {ClipNorms3, ClipNorms4}) make(stack, norms);
       for (const SingleTensor stack : {ClipNorms4, ClipNorms3}) drop(stack);
     }
@@ -165,7 +176,12 @@ class OptimizerWalk : private LibraryUpdates<Sink> {
     optimizer_ = optimizer;
     const bool muon_is_last = in_.muon != nullptr && in_.plan->optimizer.muon->steps_last;
     if (in_.muon != nullptr && !muon_is_last) muon_step();
-    update(optimizer);
+    if (this->has_groups()) {
+      for (const int group : {0, 1}) update(group);
+      optimizer_ = -1;
+    } else {
+      update(optimizer);
+    }
     if (muon_is_last) muon_step();
   }
 
@@ -185,7 +201,9 @@ class OptimizerWalk : private LibraryUpdates<Sink> {
     if (has_shards_on_host()) return;
     if (!std::exchange(has_muon_states_, true)) make_muon_states();
     if (optimizer_of_.empty()) return make_states_of(-1);
-    for (std::size_t o = 0; o < model_.optimizers.size(); ++o) make_states_of(static_cast<int>(o));
+    const int groups = this->has_groups() ? 2 : static_cast<int>(model_.optimizers.size());
+    for (int o = 0; o < groups; ++o) make_states_of(o);
+    if (this->has_groups()) optimizer_ = -1;
   }
 
  private:
@@ -202,7 +220,7 @@ class OptimizerWalk : private LibraryUpdates<Sink> {
     return has_states_[which];
   }
 
-  // For a step of passes: true for parameters of the current optimizer.
+  // For a step of passes, or of groups: true for parameters of the current optimizer.
   bool is_stepped(const ShardedParameter& shard) const {
     return optimizer_ < 0 || optimizer_of_[static_cast<std::size_t>(shard.parameter)] == optimizer_;
   }
@@ -549,7 +567,7 @@ class OptimizerWalk : private LibraryUpdates<Sink> {
   std::vector<bool> is_unpadded_;              // [num parameters] True if made and not padded yet.
   const ShardedParameter* waiting_ = nullptr;  // The first of the shards to make next.
   std::int64_t num_waiting_ = 0;
-  int optimizer_ = -1;            // The current one. -1 if there is only one.
+  int optimizer_ = -1;            // The current one, or group. -1 if there is only one.
   std::vector<bool> has_states_;  // [1 + optimizers] The first entry is for a single optimizer.
   bool has_muon_states_ = false;
   bool has_zero_ = false;

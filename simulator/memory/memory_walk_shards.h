@@ -25,6 +25,10 @@ class ShardLists {
       for (const Parameter& parameter : in_.index->model->parameters)
         optimizer_of_.push_back(optimizer_of(*in_.index->model, parameter.module));
     }
+    if (has_groups()) {
+      for (const int unit : in_.layout->unit_of_parameter)
+        optimizer_of_.push_back(in_.layout->units[static_cast<std::size_t>(unit)].of_experts ? 1 : 0);
+    }
     if (uses_kinds_) return;
     shard_of_.resize(in_.index->model->parameters.size(), nullptr);
     for (const ShardedUnit& unit : in_.layout->units) {
@@ -37,6 +41,9 @@ class ShardLists {
     for (const ShardedParameter& shard : flat_) shards_.push_back(&shard);
     if (TakesAlike<Sink>) find_alike();
   }
+
+  // Experts of several ranks are on another mesh, and a group of the optimizer: 1, and all else is 0.
+  bool has_groups() const { return in_.layout->mesh.ep > 1; }
 
   const MuonUpdate* muon_update_of(const ShardedParameter& shard) const {
     return in_.muon == nullptr ? nullptr : in_.muon->update_of(shard.parameter);

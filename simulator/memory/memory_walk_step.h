@@ -6,6 +6,7 @@
 // differ. memory_walk.cpp chooses one by the layout, and is the only file that does.
 
 #include <cstdint>
+#include <deque>
 
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_calls.h"
@@ -34,7 +35,9 @@ class StepWalk {
         units_(parts.units),
         grads_(parts.units.gradients()),
         calls_(&parts.calls),
-        optimizer_(parts.optimizer) {}
+        optimizer_(parts.optimizer) {
+    if (in_.layout->mesh.ep > 1) calls_->on_rerun([this](int /*call*/, int op) { run_waiting(op); });
+  }
   StepWalk(const StepWalk&) = delete;
   StepWalk& operator=(const StepWalk&) = delete;
   virtual ~StepWalk() = default;
@@ -54,7 +57,10 @@ class StepWalk {
   virtual void enter_reduce(const Instruction& step) { units_.add_to_accumulated(step); }
   /// Any instruction but Free, and a Free.
   virtual void run(const Instruction& step);
-  virtual void free(const Instruction& step) { units_.free(step); }
+  virtual void free(const Instruction& step) {
+    if (step.rerun_op >= 0 && !runs_again_ && in_.layout->mesh.ep > 1) return waiting_for_rerun_.push_back(step);
+    units_.free(step);
+  }
   /// Counts kernels on the compute stream.
   virtual void launch(std::int64_t kernels) { (void)kernels; }
 
@@ -65,12 +71,30 @@ class StepWalk {
   GradientWalk<Sink>& grads_;
   CallWalk<Sink>* calls_;  // Those of the step, or of an evaluation.
   OptimizerWalk<Sink>& optimizer_;
+
+ private:
+  // Instructions of what runs again wait until it reaches their op.
+  void run_waiting(int op) {
+    runs_again_ = true;
+    while (!waiting_for_rerun_.empty() && waiting_for_rerun_.front().rerun_op <= op) {
+      const Instruction step = waiting_for_rerun_.front();
+      waiting_for_rerun_.pop_front();
+      step.kind == InstructionKind::Free ? free(step) : run(step);
+    }
+    runs_again_ = false;
+  }
+
+  std::deque<Instruction> waiting_for_rerun_;
+  bool runs_again_ = false;
 };
 
 template <class Sink>
 void StepWalk<Sink>::run(const Instruction& step) {
+  if (step.rerun_op >= 0 && !runs_again_ && in_.layout->mesh.ep > 1) return waiting_for_rerun_.push_back(step);
   switch (step.kind) {
     case InstructionKind::LoadInputs:
+      // Scales that follow the last optimizer's step.
+      if (step.micro_batch == 0 && precomputes_scales(*in_.plan)) sink_.collective();
       calls_->begin_micro_batch();
       return calls_->load_inputs();
     case InstructionKind::Unshard:

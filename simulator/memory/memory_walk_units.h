@@ -7,6 +7,8 @@
 //
 //   Unshard         [cast p S] on the copy-in stream if p != o, all-gather output p F there; then the cast is freed.
 //                   With offload each shard comes from the host first, o S, and is cast by itself
+//                   Weights in 8 bits of s elements are cast one by one before: |shard|, its maximum, which the ranks
+//                   reduce, the shard in fp32, times the scale, clamped, and the result, s, which is sent as bytes
 //   WaitForUnshard  unsharded parameters, p F in all, on the compute stream (in forward beside two all-gather outputs:
 //                   three units at that moment)
 //   Reshard         frees the unsharded parameters, one by one; an integer reshard_after_forward first copies p F / M
@@ -17,7 +19,8 @@
 // F' and S' count only parameters that have a gradient.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out,
-// foreach_reduce), _fsdp_param.py, _fsdp_param_group.py (wait_for_unshard), torch 2.11.
+// foreach_reduce), _fsdp_param.py, _fsdp_param_group.py (wait_for_unshard), torch 2.11;
+// torchao 0.18.0, float8/fsdp_utils.py.
 
 #include <algorithm>
 #include <cstdint>
@@ -46,10 +49,11 @@ class UnitWalk {
 
   void unshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
-    if (!gathers()) return sink_.collective();
-    const bool from_host = in_.plan->cpu_offload && !step.ranks.is_part();
+    if (!gathers(unit)) return sink_.collective();
+    const bool is_smaller = gathers_smaller_shard(*in_.layout, step);
+    const bool from_host = in_.plan->cpu_offload && !is_smaller;
     // The shards that an integer reshard_after_forward kept are cast already, and still copied into one piece.
-    const std::int64_t parts = step.ranks.is_part() ? in_.layout->mesh.dp_shard() / unit.reshard.world_size : 1;
+    const std::int64_t parts = is_smaller ? unit.shards / unit.reshard.world_size : 1;
     const std::int64_t cast_size = from_host ? 0 : parts * cast_bytes(step.unit);
     const bool casts = cast_size > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
@@ -57,22 +61,23 @@ class UnitWalk {
     const MemoryStream stream_of_gather =
         step.call >= 0 ? MemoryStream::Compute : stream(MemoryStream::AllGatherCopyIn, step.unit);
     if (from_host) fetch(step.unit, stream_of_gather);
+    const bool in_float8 = unit.num_in_float8() > 0;
+    if (in_float8) cast_to_float8(step.unit, stream_of_gather);
     if (casts) sink_.alloc(cast, cast_size, stream_of_gather, MemoryCategory::AllGather);
-    sink_.alloc(in_.ids->of(gather_output(step.slot), step.unit),
-                in_.layout->mesh.dp_shard() * unit.gather_shard_bytes.count(), stream_of_gather,
-                MemoryCategory::AllGather);
+    sink_.alloc(in_.ids->of(gather_output(step.slot), step.unit), unit.shards * unit.gather_shard_bytes.count(),
+                stream_of_gather, MemoryCategory::AllGather);
     sink_.collective();
+    if (in_float8) drop_float8(step.unit);
     if (casts) sink_.free(cast);
     if (from_host) drop_fetched(step.unit, stream_of_gather);
   }
 
   void wait(const Instruction& step) {
-    if (!gathers()) return copy_shards(step);
     const ShardedUnit& unit = unit_of(step);
-    const std::int64_t shard = in_.layout->mesh.dp_shard();
+    if (!gathers(unit)) return copy_shards(step);
     alloc_unsharded(step.unit);
     UnitState& state = units_[step.unit];
-    const std::int64_t group = state.has_smaller ? unit.reshard.world_size : shard;
+    const std::int64_t group = state.has_smaller ? unit.reshard.world_size : unit.shards;
     if (in_.limits.num_sms > 0) metadata(copy_out_bytes(step.unit, group));
     drop_smaller(step.unit);
     state.unsharded = true;
@@ -81,7 +86,7 @@ class UnitWalk {
   void free(const Instruction& step) {
     switch (step.buffer) {
       case BufferKind::AllGatherOutput:
-        if (gathers()) sink_.free(in_.ids->of(gather_output(step.slot), step.unit));
+        if (gathers(unit_of(step))) sink_.free(in_.ids->of(gather_output(step.slot), step.unit));
         return;
       case BufferKind::ReduceInput:
         return sink_.free(in_.ids->of(reduce_input(step.slot), step.unit));
@@ -239,7 +244,7 @@ class UnitWalk {
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
 
   std::int64_t unsharded_bytes(const ShardedUnit& unit, const ShardedParameter& p) const {
-    return in_.layout->mesh.dp_shard() * p.shard_elements * gathered_size(unit, p.parameter);
+    return unit.shards * p.shard_elements * gathered_size(unit, p);
   }
 
   // The tables of the copy out of an all-gather over `group` ranks.
@@ -249,7 +254,7 @@ class UnitWalk {
     const ShardedUnit& unit = in_.layout->units[u];
     chunks_.clear();
     for (const ShardedParameter& p : unit.parameters) {
-      chunks_.push_back(in_.layout->mesh.dp_shard() / group * p.shard_elements * gathered_size(unit, p.parameter));
+      chunks_.push_back(unit.shards / group * p.shard_elements * gathered_size(unit, p));
     }
     copy_out = {group, copy_out_metadata(chunks_, group, in_.limits)};
     return copy_out.bytes;
@@ -260,7 +265,7 @@ class UnitWalk {
   // False if each shard has a copy in between, or is replaced by a smaller shard.
   bool come_together(const ShardedUnit& unit) const {
     if (CountsSums<Sink>) return true;
-    return TakesAlike<Sink> && gathers() && unit.reshard.kind != ReshardAfterForward::Kind::Smaller;
+    return TakesAlike<Sink> && gathers(unit) && unit.reshard.kind != ReshardAfterForward::Kind::Smaller;
   }
 
   const std::vector<Alike>& unsharded_alike(int u) {
@@ -319,7 +324,9 @@ class UnitWalk {
   }
 
   // A rank alone in its shard group has all parameters, and calls no collective for them, except before torch 2.9.
-  bool gathers() const { return in_.layout->mesh.dp_shard() > 1 || !in_.plan->runtime.quirks.skip_collectives_of_one; }
+  bool gathers(const ShardedUnit& unit) const {
+    return unit.shards > 1 || !in_.plan->runtime.quirks.skip_collectives_of_one;
+  }
 
   // Instead of a gather, each shard is cast and copied. A cast one lives until the next one exists.
   void copy_shards(const Instruction& step) {
@@ -333,7 +340,7 @@ class UnitWalk {
         sink_.alloc(cast, elements * size_of(in_.layout->parameter_dtype[p.parameter]).count(), MemoryStream::Compute,
                     MemoryCategory::Temp);
       }
-      if (is_cast(unit, p.parameter)) {
+      if (is_cast(unit, p)) {
         const int copied = std::exchange(cast, in_.ids->of(ParameterTensor::CastShard, p.parameter));
         sink_.alloc(cast, elements * size_of(unit.param_dtype).count(), MemoryStream::Compute, MemoryCategory::Temp);
         if (copied >= 0) sink_.free(copied);
@@ -353,11 +360,11 @@ class UnitWalk {
     units_[step.unit].unsharded = true;
   }
 
-  std::int64_t gathered_size(const ShardedUnit& unit, int p) const {
+  std::int64_t gathered_size(const ShardedUnit& unit, const ShardedParameter& p) const {
     return simulator::gathered_size(*in_.layout, unit, in_.plan->mixed_precision, p);
   }
 
-  bool is_cast(const ShardedUnit& unit, int p) const {
+  bool is_cast(const ShardedUnit& unit, const ShardedParameter& p) const {
     return simulator::is_cast(*in_.layout, unit, in_.plan->mixed_precision, p);
   }
 
@@ -369,9 +376,46 @@ class UnitWalk {
     const ShardedUnit& unit = in_.layout->units[u];
     bytes = 0;
     for (const ShardedParameter& p : unit.parameters) {
-      if (is_cast(unit, p.parameter)) bytes += p.shard_elements * size_of(unit.param_dtype).count();
+      if (is_cast(unit, p)) bytes += p.shard_elements * size_of(unit.param_dtype).count();
     }
     return bytes;
+  }
+
+  // fsdp_pre_all_gather, one weight after the other, before the other shards are cast. The maximum of |shard| over all
+  // ranks is the scale, unless that was computed ahead.
+  void cast_to_float8(int u, MemoryStream stream) {
+    const auto make = [&](int id, std::int64_t bytes) { sink_.alloc(id, bytes, stream, MemoryCategory::AllGather); };
+    const int magnitudes = in_.ids->of(UnitTensor::Float8Magnitudes, u);
+    const int widened = in_.ids->of(UnitTensor::Float8Widened, u);
+    const int scaled = in_.ids->of(UnitTensor::Float8Scaled, u);
+    const bool asks_ranks = !precomputes_scales(*in_.plan);
+    for (const ShardedParameter& p : in_.layout->units[u].parameters) {
+      if (!p.in_float8) continue;
+      const Dtype own = in_.layout->parameter_dtype[p.parameter];
+      const std::int64_t in_single = p.shard_elements * size_of(Dtype::Float32).count();
+      if (asks_ranks) {
+        make(magnitudes, p.shard_elements * size_of(own).count());
+        sink_.free(magnitudes);
+        sink_.collective();
+      }
+      if (asks_ranks && !has_scale_[static_cast<std::size_t>(p.parameter)]) {
+        has_scale_[static_cast<std::size_t>(p.parameter)] = true;
+        make(in_.ids->of(ParameterTensor::Float8Scale, p.parameter), size_of(Dtype::Float32).count());
+      }
+      if (own != Dtype::Float32) make(widened, in_single);
+      make(scaled, in_single);
+      if (own != Dtype::Float32) sink_.free(widened);
+      make(magnitudes, in_single);  // Clamped.
+      make(in_.ids->of(ParameterTensor::CastShard, p.parameter), p.shard_elements);
+      sink_.free(magnitudes);
+      sink_.free(scaled);
+    }
+  }
+
+  void drop_float8(int u) {
+    for (const ShardedParameter& p : in_.layout->units[u].parameters) {
+      if (p.in_float8) sink_.free(in_.ids->of(ParameterTensor::CastShard, p.parameter));
+    }
   }
 
   // With offload each shard is copied from the host and cast by itself.
@@ -384,7 +428,7 @@ class UnitWalk {
       const int copy = in_.ids->of(ParameterTensor::HostCopy, p.parameter);
       sink_.alloc(copy, p.shard_elements * size_of(in_.layout->parameter_dtype[p.parameter]).count(), stream,
                   MemoryCategory::AllGather);
-      if (!is_cast(unit, p.parameter)) continue;
+      if (!is_cast(unit, p)) continue;
       sink_.alloc(in_.ids->of(ParameterTensor::CastShard, p.parameter),
                   p.shard_elements * size_of(unit.param_dtype).count(), stream, MemoryCategory::AllGather);
       sink_.free(copy);
@@ -398,7 +442,7 @@ class UnitWalk {
     }
     const ShardedUnit& unit = in_.layout->units[u];
     for (const ShardedParameter& p : unit.parameters) {
-      const bool cast = is_cast(unit, p.parameter);
+      const bool cast = is_cast(unit, p);
       sink_.free(in_.ids->of(cast ? ParameterTensor::CastShard : ParameterTensor::HostCopy, p.parameter));
     }
   }
@@ -424,7 +468,7 @@ class UnitWalk {
       if (bytes < 0) bytes = copy_in_metadata(unit);
       return metadata(bytes);
     }
-    const std::int64_t shard = in_.layout->mesh.dp_shard();
+    const std::int64_t shard = unit.shards;
     const auto is_padded = [&](const ShardedParameter& p) {
       return is_in_reduction(p, of_loss) && shard * p.shard_elements != p.elements;
     };
@@ -444,10 +488,9 @@ class UnitWalk {
   }
 
   void keep_smaller(const ShardedUnit& unit, const ShardedParameter& p, ParameterTensor what) {
-    sink_.alloc(
-        in_.ids->of(what, p.parameter),
-        in_.layout->mesh.dp_shard() * p.shard_elements * gathered_size(unit, p.parameter) / unit.reshard.world_size,
-        MemoryStream::Compute, MemoryCategory::ShardedParam);
+    sink_.alloc(in_.ids->of(what, p.parameter),
+                unit.shards * p.shard_elements * gathered_size(unit, p) / unit.reshard.world_size,
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
   }
 
   void drop_smaller(int u) {
@@ -472,12 +515,19 @@ class UnitWalk {
     sink_.alloc(output, elements.shard * size_of(unit.reduce_dtype).count(), stream(MemoryStream::ReduceScatter, u),
                 casts || !is_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
     const int parts = in_.ids->of(UnitTensor::ReceivedParts, u);
-    const bool receives_parts = in_.reduce_scatter_receives_parts && gathers();
+    const bool receives_parts = in_.reduce_scatter_receives_parts && gathers(unit);
     if (receives_parts) {
       sink_.alloc(parts, elements.full * size_of(unit.reduce_dtype).count(), stream(MemoryStream::ReduceScatter, u),
                   MemoryCategory::ReduceScatter);
     }
     sink_.collective();
+    // A group of one divides out of place (foreach_reduce).
+    if (unit.is_alone()) {
+      const int divided = in_.ids->of(UnitTensor::ReceivedParts, u);
+      sink_.alloc(divided, elements.full * size_of(unit.reduce_dtype).count(), stream(MemoryStream::ReduceScatter, u),
+                  MemoryCategory::ReduceScatter);
+      sink_.free(divided);
+    }
     if (receives_parts) sink_.free(parts);
     if (hybrid) sink_.collective();
     if (casts) {
@@ -505,6 +555,8 @@ class UnitWalk {
   const WalkInput& in_;
   Sink& sink_;
   std::vector<UnitState> units_;
+  std::vector<bool> has_scale_ =  // [num parameters] The scale of a weight in 8 bits, which the next one replaces.
+      std::vector<bool>(in_.layout->unit_of_parameter.size(), false);
   std::vector<int> root_of_unit_;  // [units] For a step of passes: an index of roots_of.
   GradientWalk<Sink> grads_;
   std::vector<CopyOut> copy_outs_ = std::vector<CopyOut>(units_.size());  // [num units]

@@ -8,9 +8,11 @@
 //   trees       12 MiB x channels    the way back along the same neighbors; connected by the first all-reduce
 //   network     10 MiB for each direction and channel that leaves the node at this GPU, with GPUDirect; trees again
 //   NVLS        channels x 2 x (8 x 128 KiB) x ranks of the node; connected by the first all-reduce
+//   peers       12 MiB x 32 channels for each other GPU of the node; connected by the first all-to-all
 //   the rest    work queues, kernels, proxies: the remainder of measured totals
 //
 //   8 x H100:  24 channels: 288 + 288 + 16 x 2 x 1 MiB x 8 = 256, + 180 = 1012 MiB; measured 1.06 GB
+//              after an all-to-all: 7 x (384 + 63) = 3129 MiB more; measured 4.34 GB, from which the 63 are
 //   8 x A100:  24 channels: 288 + 288, + 80 = 656 MiB; measured 688 MB (4 GPUs of a node)
 //
 // GPUs that cannot map each other's memory exchange data through host memory, and the device holds only a few MiB for
@@ -21,8 +23,9 @@
 // first use of the algorithm (`NCCL_RUNTIME_CONNECT`, 2.22).
 //
 // Not modeled: `NCCL_BUFFSIZE` and `NCCL_MAX_CTAS`, communicators that share buffers (`ncclCommSplit` with
-// `splitShare`), registered and symmetric buffers, and send/recv connections (pipeline and expert parallelism). The
-// rest is a guess until it is measured: reported totals for one communicator go from 0.5 to 1.6 GB.
+// `splitShare`), registered and symmetric buffers, send/recv connections of pipelines, and those of an all-to-all
+// over the network, whose buffers are shared. The rest is a guess until it is measured: reported totals for one
+// communicator go from 0.5 to 1.6 GB.
 
 #include "simulator/nccl/nccl_memory.h"
 
@@ -40,6 +43,8 @@ constexpr Bytes kMiB(1 << 20);
 constexpr Bytes kPeerConnections = 12 * kMiB;   // One in, one out, in one channel.
 constexpr Bytes kNetworkDirection = 10 * kMiB;  // LL128 and Simple, in pages of 2 MiB.
 constexpr Bytes kHostConnections = 4 * kMiB;    // Bookkeeping on the device; the buffers are in host memory.
+constexpr int kPeerChannels = 32;               // To each peer, on 8 H100 (NVIDIA/nccl#1685).
+constexpr Bytes kPeerRest = 63 * kMiB;          // What its measured total has beyond the buffers, by peer.
 constexpr Bytes kNvlsBuffer = 1 * kMiB;         // 8 steps of 128 KiB, for one head and direction.
 
 struct Terms {
@@ -87,6 +92,13 @@ std::vector<DeviceTerm> nccl_memory(const NcclCommunicator& communicator) {
     result.add("nvls", 2 * topology.nvls_channels * topology.nvls.channels * kNvlsBuffer, Provenance::Derived,
                fmt::format("{} channels x 2 x 1 MiB x {} ranks of a node (NCCL src/transport/nvls.cc).",
                            topology.nvls_channels, topology.nvls.channels));
+  }
+  if (communicator.all_to_all && shape.ranks_per_node > 1) {
+    const Bytes peer = kPeerChannels * (host ? kHostConnections : kPeerConnections) + kPeerRest;
+    result.add("peers", (shape.ranks_per_node - 1) * peer, Provenance::Assumed,
+               fmt::format("{} MiB for each of {} GPUs of the node that exchange tokens: 4.34 GB measured on 8 H100 "
+                           "(NVIDIA/nccl#1685).",
+                           peer.count() >> 20, shape.ranks_per_node - 1));
   }
   const bool hopper = shape.compute_capability >= 90;
   result.add("queues and kernels", (hopper ? 180 : 80) * kMiB, Provenance::Assumed,

@@ -17,6 +17,7 @@ struct NcclCommunicator {
   GroupShape shape;
   bool all_reduce = false;  ///< True if it runs any all-reduce, even of the gradient norm, which connects trees and
                             ///< NVLS.
+  bool all_to_all = false;  ///< True if ranks exchange tokens, which connects each with all others.
 
   bool operator==(const NcclCommunicator&) const = default;
 };

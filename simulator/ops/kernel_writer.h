@@ -184,13 +184,20 @@ class KernelWriter {
 // One function per family of op kinds; each writes the kernels of the writer's current op.
 void write_dense_op(KernelWriter& w);              // op_rules_dense.cpp
 void write_linear_4bit(KernelWriter& w);           // op_rules_quantized.cpp
+void write_float8_linear(KernelWriter& w);         // op_rules_float8.cpp
 void write_liger_op(KernelWriter& w);              // op_rules_liger.cpp
+void write_low_rank_op(KernelWriter& w);           // op_rules_low_rank.cpp
 void write_norm_op(KernelWriter& w);               // op_rules_norm.cpp
 void write_attention_op(KernelWriter& w);          // op_rules_attention.cpp
 void write_rotary_op(KernelWriter& w);             // op_rules_rotary.cpp
+void write_linear_attention_op(KernelWriter& w);   // op_rules_linear_attention.cpp
+void write_gated_delta_rule(KernelWriter& w);      // op_rules_delta_rule.cpp
+void write_state_space(KernelWriter& w);           // op_rules_state_space.cpp
 void write_elementwise_op(KernelWriter& w);        // op_rules_elementwise.cpp
 void write_shape_op(KernelWriter& w);              // op_rules_shape.cpp
 void write_expert_op(KernelWriter& w);             // op_rules_experts.cpp
+void write_grouped_experts(KernelWriter& w);       // op_rules_grouped_experts.cpp
+void write_dense_experts(KernelWriter& w);         // op_rules_dense_experts.cpp
 void write_loss_op(KernelWriter& w);               // op_rules_loss.cpp
 void write_loss_with_head(KernelWriter& w);        // op_rules_loss_with_head.cpp
 void write_loss_that_calls_head(KernelWriter& w);  // op_rules_loss_calls_head.cpp

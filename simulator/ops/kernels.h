@@ -63,6 +63,10 @@ struct Workspace {
   std::int64_t assumed = 0;  ///< Bytes of a call without a measurement.
 };
 
+/// The buffer with which Triton empties the GPU's cache between the runs of a kernel that it measures
+/// (get_empty_cache_for_benchmark of Triton 3.6).
+inline constexpr std::int64_t kTritonBenchmarkBytes = std::int64_t{256} << 20;
+
 struct KernelInput {
   int slot = -1;
   GradRule grad = GradRule::None;
@@ -70,10 +74,11 @@ struct KernelInput {
   bool is_summed = false;
   std::int64_t unsummed = 0;               ///< of these bytes from the node; 0 if of the output's gradient.
   std::int64_t sum_bytes = 0;              ///< Bytes of the sum if it has another dtype and is cast.
-  std::vector<std::int64_t> scratch = {};  ///< Bytes that live during the sum.
+  std::vector<std::int64_t> scratch = {};  ///< Bytes that live while the sum, or else the gradient, is computed.
   Workspace workspace = {};                ///< Workspace of the call that makes only its gradient.
   int kept = -1;                           ///< For GradRule::Kept: the slot, of the gradient's size.
   int of_output = 0;                       ///< For GradRule::InPlace: an index of the kernel's outputs.
+  int benchmark = -1;                      ///< As `Kernel::benchmark`, of the call that makes its gradient.
 };
 
 struct SavedSlot {
@@ -98,6 +103,19 @@ struct BackwardTemp {
   MemoryCategory category = MemoryCategory::Temp;
 };
 
+/// What the backward of a Python Function does next, in the order of its code.
+struct BackwardStep {
+  enum class Kind : std::uint8_t {
+    Make,       ///< Allocates tensor `index` with `bytes`.
+    Drop,       ///< Frees it.
+    Gradient,   ///< Makes the gradient of the input `index`, requested or not.
+    Workspace,  ///< Calls cuBLAS, which wants its workspace; with `index` 1 cuBLASLt.
+  };
+  Kind kind = Kind::Make;
+  int index = 0;  ///< Tensors are numbered from 0 in the order of their Make steps.
+  std::int64_t bytes = 0;
+};
+
 /// The effect of a call on the memory order of gradients.
 struct GradientOrder {
   enum class Kind : std::uint8_t {
@@ -107,9 +125,11 @@ struct GradientOrder {
     Cut,         ///< `output` is concatenated along `dim`: gradients are parts of its gradient.
     Flattened,   ///< The gradient of `output` becomes a view [rows, output.back()], or a copy if there is none.
     Dense,       ///< The gradient of the output is copied if it is not contiguous.
+    Unrolled,    ///< Like Flattened, but the copy lives with the gradient, until the node returns.
     Copied,      ///< The gradient of `output` is copied for the duration of the node if it is not contiguous.
     CopiedLate,  ///< Like Copied, but after the gradients of the inputs were made.
     Followed,    ///< Gradients have the order of the inputs.
+    Joined,      ///< A gradient of shape `input` has its second dimension innermost if those of the outputs have.
     Turned,      ///< Gradients are contiguous after exchanging dimensions `dim` and `other_dim`.
   };
   Kind kind = Kind::Plain;
@@ -167,6 +187,9 @@ struct Kernel {
   std::vector<int> keeps;  ///< Slots that a Function's object names until the backward has ended.
   bool saves_when_done = false;         ///< A Python Function, which saves after its forward has run.
   UnitCall unit_call = UnitCall::None;  ///< After the call: the loss has the head's unit do something.
+  /// Elements that ranks with other experts exchange in this call, of the dtype of its output. The backward exchanges
+  /// the gradient in turn, if there is one. 0: nothing.
+  std::int64_t exchanged = 0;
   int gradient_of = -1;  ///< Slot of a parameter whose gradient the outputs are, or for UnitCall::Reduce have become.
   bool is_on_backward_thread = false;       ///< The forward runs a backward, and this call is in it.
   std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
@@ -174,15 +197,23 @@ struct Kernel {
   int late_outputs = 0;                     ///< The number of last outputs that are made after the temporaries.
   ForwardPart part = ForwardPart::Inside;
   std::vector<BackwardTemp> backward_temps;
+  /// In place of these and of the rules of `inputs`: the whole backward, step by step. What it makes and does not drop
+  /// goes when it returns.
+  std::vector<BackwardStep> backward_steps;
+  /// The first call with this number in a process has Triton measure some kernels, with a buffer. -1: none does.
+  int benchmark = -1;
   Workspace forward_workspace;
   std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by the set
                                                ///< of requested ones, a bit each. Empty if each has a call of its own.
   GradientOrder order;
-  ProductSizes product;          ///< Sizes of the forward.
-  int left = 0;                  ///< Index among the first two inputs: the first matrix of the product.
-  double flops = 0;              ///< FLOPs of the forward. The backward costs the same for each Fresh gradient of a
-                                 ///< product,
-  double backward_flops = 0;     ///< or this, if not 0.
+  ProductSizes product;       ///< Sizes of the forward.
+  int left = 0;               ///< Index among the first two inputs: the first matrix of the product.
+  double flops = 0;           ///< FLOPs of the forward. The backward costs the same for each Fresh gradient of a
+                              ///< product,
+  double backward_flops = 0;  ///< or this, if not 0.
+  // Beside them, FLOPs of products of 8-bit floats.
+  double float8_flops = 0;
+  double backward_float8_flops = 0;
   bool sums_in_reverse = false;  ///< The engine sums and casts gradients from the last of `inputs` to the first.
   bool repeats_product = false;  ///< The backward makes the product of the forward again.
   double backward_bytes = 0;     ///< Memory traffic of the backward beside its products.

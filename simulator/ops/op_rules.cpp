@@ -12,6 +12,30 @@ namespace fsdp::simulator {
 
 namespace {
 
+// Ops without parameters that compute or move elements.
+void write_tensor_op(KernelWriter& w) {
+  switch (w.op().kind) {
+    case OpKind::Detach:
+    case OpKind::Reshape:
+    case OpKind::Transpose:
+    case OpKind::Slice:
+    case OpKind::Select:
+    case OpKind::Expand:
+    case OpKind::Split:
+    case OpKind::Contiguous:
+    case OpKind::Cat:
+    case OpKind::Stack:
+    case OpKind::KvCache:
+    case OpKind::SetSlice:
+    case OpKind::Index:
+    case OpKind::Pad:
+    case OpKind::Constant:
+      return write_shape_op(w);
+    default:
+      return write_elementwise_op(w);
+  }
+}
+
 void write_op(KernelWriter& w) {
   if (w.op().attributes.liger) return write_liger_op(w);
   switch (w.op().kind) {
@@ -32,53 +56,29 @@ void write_op(KernelWriter& w) {
       return write_rotary_op(w);
     case OpKind::Attention:
       return write_attention_op(w);
-    case OpKind::Silu:
-    case OpKind::Gelu:
-    case OpKind::Relu:
-    case OpKind::Sigmoid:
-    case OpKind::Tanh:
-    case OpKind::Mul:
-    case OpKind::Add:
-    case OpKind::Sub:
-    case OpKind::Scale:
-    case OpKind::Softcap:
-    case OpKind::Dropout:
-    case OpKind::Cast:
-    case OpKind::Softmax:
-    case OpKind::Mean:
-    case OpKind::Sum:
-    case OpKind::Std:
-    case OpKind::MaxPool2d:
-    case OpKind::AdaptiveAvgPool2d:
-      return write_elementwise_op(w);
-    case OpKind::Detach:
-    case OpKind::Reshape:
-    case OpKind::Transpose:
-    case OpKind::Slice:
-    case OpKind::Select:
-    case OpKind::Expand:
-    case OpKind::Split:
-    case OpKind::Contiguous:
-    case OpKind::Cat:
-    case OpKind::Stack:
-    case OpKind::KvCache:
-    case OpKind::SetSlice:
-    case OpKind::Index:
-    case OpKind::Pad:
-    case OpKind::Constant:
-      return write_shape_op(w);
+    case OpKind::CausalConv1d:
+    case OpKind::DecayRate:
+    case OpKind::GatedDeltaRule:
+    case OpKind::StateSpace:
+    case OpKind::GatedRmsNorm:
+      return write_linear_attention_op(w);
     case OpKind::Router:
     case OpKind::Experts:
     case OpKind::GroupedExperts:
+    case OpKind::DenseExperts:
       return write_expert_op(w);
     case OpKind::CrossEntropy:
     case OpKind::LinearCrossEntropy:
     case OpKind::MseLoss:
       return write_loss_op(w);
+    case OpKind::LowRank:
+      return write_low_rank_op(w);
     case OpKind::LigerGlu:
       return write_liger_op(w);
     case OpKind::Recorded:
       return;  // The tape of its block has its allocations (simulator/ops/tape_recorded.h).
+    default:
+      return write_tensor_op(w);
   }
 }
 

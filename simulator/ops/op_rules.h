@@ -30,9 +30,13 @@ struct OpRuleContext {
   int compute_capability = 90;  ///< Capability of the GPU: 90 is sm_90. 0 if the CPU computes.
   int num_sms = 132;            ///< Without a GPU: threads of a rank.
   GatheredReads reads = {};
+  std::int64_t expert_parallel = 1;      ///< Ranks that share the experts of a layer (Mesh::ep).
+  bool casts_inputs_of_experts = false;  ///< Experts are units, which cast what they are given (cast_forward_inputs).
   /// For a loss that calls the head (`LossRow::calls_head`) in a unit of its own: the dtype in which the unit keeps and
   /// reduces the head's gradient. nullopt: the root's backward gets it.
   std::optional<Dtype> head_reduces_in = {};
+  /// Autograd casts the gradient of each part to it, and not only the first (Quirks::casts_gradients_as_they_come).
+  bool head_casts_each_part = false;
   std::optional<Dtype> autocast = {};  ///< The dtype of torch.autocast around the forward. Empty: none.
   std::optional<Dtype> trained = {};   ///< That of trained parameters, if not that of the activations.
   bool float_outputs = false;          ///< The model copies its logits to fp32 before it returns (accelerate), and

@@ -269,7 +269,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   Kernel& kernel =
       w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}}, {y, lse});
   kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}};
-  if (s.mask >= 0) kernel.holds.push_back(s.mask);
+  if (s.mask >= 0 && !s.mask_is_converted) kernel.holds.push_back(s.mask);  // The caller names it.
   if (bias >= 0) {
     // A trained bias (T5's relative positions) gets a gradient of the scores' size, summed afterwards.
     kernel.inputs.push_back({bias, GradRule::Fresh});
@@ -319,12 +319,15 @@ bool has_own_window(AttentionBackend backend) {
   return backend == AttentionBackend::Flash || backend == AttentionBackend::Eager;
 }
 
-// aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask: for each sample, in the dtype of q. Each
-// call makes its own, and its backward keeps it.
+// aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask: for each sample, in the dtype of q,
+// chosen from two numbers on the device. Each call makes its own, and its backward keeps it.
 int additive(KernelWriter& w, const AttentionSizes& s) {
   const std::int64_t elements = s.batch * s.queries * s.keys;
   const int y = w.make(elements, w.context().autocast.value_or(w.slot(w.input(0)).dtype), false);
-  w.add(KernelKind::Elementwise, {{s.mask, GradRule::None}}, {y}).forward_temps = {elements};
+  const std::int64_t number = size_of(w.slot(y).dtype).count();
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{s.mask, GradRule::None}}, {y});
+  kernel.forward_temps = {number, number};
+  kernel.late_outputs = 1;
   return y;
 }
 
@@ -461,7 +464,10 @@ void write_attention_op(KernelWriter& w) {
   }
   const std::vector<int> repeated = {k, v};
   cast_arguments(w, q, k, v, run.mask);
-  if (is_boolean && mask) run.mask = additive(w, run);
+  if (is_boolean && mask) {
+    run.mask = additive(w, run);
+    run.mask_is_converted = true;
+  }
   w.set_output(0, run_backend(w, backend, q, k, v, run));
   if (repeats) hold(w, repeated);
 }

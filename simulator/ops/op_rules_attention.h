@@ -11,10 +11,11 @@ namespace fsdp::simulator {
 
 struct AttentionSizes {
   std::int64_t batch, queries, keys, heads, kv_heads, dim, value_dim;
-  bool repeated = false;  // K and V were copied to all query heads.
-  bool viewed = false;    // A single head of each is a view for all query heads.
-  int mask = -1;          // Slot of an additive bias or mask; -1 if there is none.
-  double share = 1;       // The share of the scores that a kernel with boundaries of documents computes.
+  bool repeated = false;           // K and V were copied to all query heads.
+  bool viewed = false;             // A single head of each is a view for all query heads.
+  int mask = -1;                   // Slot of an additive bias or mask; -1 if there is none.
+  bool mask_is_converted = false;  // The call made it from booleans, and drops it once it is copied.
+  double share = 1;                // The share of the scores that a kernel with boundaries of documents computes.
 
   std::int64_t q_elements() const { return batch * queries * heads * dim; }
   std::int64_t scores() const { return batch * heads * queries * keys; }

@@ -116,6 +116,13 @@ bool sums_by_atomics(const KernelWriter& w, std::int64_t segments, std::int64_t 
   return blocks < kBlocksPerSm * w.context().num_sms && parts > 4 * blocks;
 }
 
+/// requires_grad_() of a result that has no history: the node that gathers its gradient holds it.
+int leaf_of(KernelWriter& w, int x) {
+  const int leaf = w.alias(x);
+  w.add(KernelKind::View, {{x, GradRule::None}}, {leaf}).saved = {{leaf, -1}};
+  return leaf;
+}
+
 void write_embedding(KernelWriter& w) {
   const int ids = w.input(0);
   const int table = w.parameter(0);
@@ -153,7 +160,7 @@ void write_embedding(KernelWriter& w) {
       kernel.backward_temps.push_back({4 * width * parts, TempLife::Late});  // Their sums.
     }
   }
-  w.set_output(0, y);
+  w.set_output(0, w.block().values[w.op().outputs[0]].requires_grad ? leaf_of(w, y) : y);
 }
 
 // oneDNN returns results in tensors of its own order, and PyTorch copies them: we assume that on CPU for a convolution
@@ -205,7 +212,7 @@ void write_convolution(KernelWriter& w) {
 void write_dense_op(KernelWriter& w) {
   switch (w.op().kind) {
     case OpKind::Linear:
-      return write_linear(w);
+      return w.op().attributes.float8 ? write_float8_linear(w) : write_linear(w);
     case OpKind::Linear4bit:
       return write_linear_4bit(w);
     case OpKind::Embedding:

@@ -24,10 +24,16 @@ int product(KernelWriter& w, int x, int y) {
   const bool is_in_order = w.elements(x) >= w.elements(y);
   const int result = is_in_order ? w.mul(x, y, is_per_row(w)) : w.mul(y, x, is_per_row(w));
   w.last_kernel().sums_in_reverse = is_in_order;  // The engine goes through the gradients as x, y.
+  if (!w.is_autocast() && w.slot(x).dtype != w.slot(y).dtype) w.note_cast_gradients(w.last_kernel());
   return result;
 }
 
 int sum(KernelWriter& w, int x, int y) {
+  if (w.op().attributes.in_place) {
+    const int result = w.alias(x);
+    w.add(KernelKind::Elementwise, {{x, GradRule::Alias}, {y, GradRule::Alias}}, {result});
+    return result;
+  }
   const std::size_t rank = w.input_shape(0).size();
   const std::size_t other_rank = w.input_shape(1).size();
   const bool x_is_larger = w.elements(x) != w.elements(y) ? w.elements(x) > w.elements(y) : rank >= other_rank;
@@ -138,12 +144,12 @@ int write_elementwise(KernelWriter& w) {
     case OpKind::Dropout:
       return w.dropout(x);
     case OpKind::Cast:
-      return w.cast(x, cast_dtype(w));
+      return w.op().attributes.unless_autocast && w.is_autocast() ? x : w.cast(x, cast_dtype(w));
     case OpKind::Mean:
       return reduced(w, x, true);
     case OpKind::Sum:
       w.require_wide(x, "A sum");
-      return reduced(w, x, false);
+      return reduced(w, x, w.op().attributes.written_out);
     case OpKind::Std:
       return deviation(w);
     case OpKind::MaxPool2d:

@@ -2,10 +2,11 @@
 //
 // The router's scores become a softmax in fp32 and a top-k. Each expert then picks its rows, runs a gated MLP, scales
 // and adds the result into the output: n_e rows for expert e. Which rows go where depends on the data; here every
-// expert gets an equal share, tokens * k / experts, as the plan states.
+// expert gets an equal share, tokens * k / experts, as the plan states. Stacked experts are in
+// op_rules_grouped_experts.cpp.
 //
-// Sources: transformers modeling_mixtral.py and modeling_qwen3_moe.py (4.57), integrations/moe.py (5.24),
-// derivatives.yaml (topk, index, index_add).
+// Sources: transformers modeling_mixtral.py and modeling_qwen3_moe.py (4.57), derivatives.yaml (topk, index,
+// index_add).
 //
 // Not modeled: unequal routing, which makes the tensors of some experts larger and of others smaller with the same sum.
 
@@ -200,125 +201,12 @@ void write_experts(KernelWriter& w) {
   w.set_output(0, sum);
 }
 
-// [rows, inner] x [experts, inner, columns]: each row by the matrix of its expert. `weight` is a view [experts,
-// columns, inner] of the parameter.
-int grouped_product(KernelWriter& w, int x, int weight, int offsets, std::int64_t rows, std::int64_t inner,
-                    std::int64_t columns) {
-  const int y = w.make(rows * columns, w.activation());
-  Kernel& kernel =
-      w.add(KernelKind::Gemm, {{weight, GradRule::Fresh}, {x, GradRule::Fresh}, {offsets, GradRule::None}}, {y});
-  kernel.saved = {{x, 0}, {weight, 1}, {offsets, -1}};
-  kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
-  // Pointers and sizes of each expert's product, and a workspace: measured on sm_90.
-  kernel.forward_temps = {60 * w.elements(offsets), std::int64_t{512} * w.context().num_sms};
-  return y;
-}
-
-// Both by a limit, then (up + 1) * gate * sigmoid(alpha * gate): modeling_gpt_oss.py, _apply_gate. A limit on both
-// sides compares twice.
-int clamped_gate(KernelWriter& w, int both, std::int64_t elements) {
-  const auto clamped = [&](int x, bool on_both_sides) {
-    const int y = w.unary(x, true, false);
-    Kernel& kernel = w.last_kernel();
-    kernel.backward_temps = {{elements, TempLife::Early}, {1, TempLife::Early}};
-    if (on_both_sides) kernel.backward_temps.push_back({elements, TempLife::Early});
-    return y;
-  };
-  const int gate_part = w.slice(both, elements);
-  const int up_part = w.slice(both, elements);
-  const int gate = clamped(gate_part, false);
-  const int up = clamped(up_part, true);
-  const int glu = w.mul(gate, w.unary(w.scale(gate), false, true));
-  const int gated = w.mul(w.shifted(up), glu);
-  w.last_kernel().holds = {both, gate, up, glu};
-  return gated;
-}
-
-// Each row times its share, which can be fp32.
-int weighted_rows(KernelWriter& w, int rows, int share) {
-  const int weighted = w.mul(rows, share, true);
-  if (w.slot(weighted).dtype != w.slot(rows).dtype) {
-    w.note_cast_gradients(w.last_kernel());
-    w.last_kernel().sums_in_reverse = true;  // The engine goes through the gradients as rows, share.
-  }
-  return weighted;
-}
-
-// transformers 5, integrations/moe.py, grouped_mm_experts_forward: the choices sorted by expert, two grouped products
-// over all of them, and the sorting undone. No tensor depends on how the router spreads the tokens.
-void write_grouped_experts(KernelWriter& w) {
-  const std::int64_t experts = w.op().attributes.num_experts;
-  const std::int64_t tokens = w.input_shape(0).front();
-  const std::int64_t width = w.input_shape(0).back();
-  const std::int64_t k = num_elements(w.input_shape(2)) / tokens;
-  const std::int64_t rows = tokens * k;
-  const bool is_clamped = w.op().attributes.limit > 0;
-  const std::int64_t inner = is_clamped ? w.parameter_shape(3)[1] : w.parameter_shape(1).back();
-  const auto index = [&](std::int64_t count, Dtype dtype) { return w.make(count, dtype, false); };
-  const int sorted = index(rows, Dtype::Int64);
-  const int order = index(rows, Dtype::Int64);
-  w.add(KernelKind::Elementwise, {{w.input(2), GradRule::None}}, {sorted, order}).forward_temps = {8 * rows};
-  const auto picked = [&](int from, int by, std::int64_t count) {
-    const int y = w.make(count, w.slot(from).dtype);
-    Kernel& kernel = w.add(KernelKind::Elementwise, {{from, GradRule::Fresh}}, {y});
-    kernel.saved = {{by, 0}};
-    kernel.backward_temps = {
-        {8 * rows, TempLife::Brief}, {8 * rows, TempLife::Handed}, {8 * rows}, {8 * rows}, {8 * rows}, {1}};
-    return y;
-  };
-  const int row = index(rows, Dtype::Int64);
-  w.add(KernelKind::Elementwise, {{order, GradRule::None}}, {row});
-  const int x = picked(w.input(0), row, rows * width);
-  const int share = picked(w.input(1), order, rows);
-  const int narrow = index(rows, Dtype::Int32);
-  w.add(KernelKind::Elementwise, {{sorted, GradRule::None}}, {narrow});
-  const int counts = index(experts, Dtype::Int32);
-  w.add(KernelKind::Elementwise, {{narrow, GradRule::None}}, {counts});
-  const int offsets = index(experts, Dtype::Int32);
-  w.add(KernelKind::Elementwise, {{counts, GradRule::None}}, {offsets});
-  // The bias of each row's expert, added in place.
-  const auto with_bias = [&](int product, int bias) {
-    const int y = w.alias(product);
-    w.add(KernelKind::Elementwise, {{product, GradRule::Alias}, {bias, GradRule::Alias}}, {y});
-    return y;
-  };
-  int bias = -1;
-  int gated = -1;
-  int down = -1;
-  if (is_clamped) {
-    bias = picked(w.parameter(0), sorted, rows * 2 * inner);
-    const int both = with_bias(grouped_product(w, x, w.parameter(1), offsets, rows, width, 2 * inner), bias);
-    gated = clamped_gate(w, both, rows * inner);
-    const int bias_of_both = bias;
-    bias = picked(w.parameter(2), sorted, rows * width);
-    w.last_kernel().holds = {bias_of_both};
-    down = with_bias(grouped_product(w, gated, w.parameter(3), offsets, rows, inner, width), bias);
-  } else {
-    const int both = grouped_product(w, x, w.parameter(0), offsets, rows, width, 2 * inner);
-    const int gate = w.alias(both, rows * inner);
-    const int up = w.alias(both, rows * inner);
-    w.add(KernelKind::View, {{both, GradRule::Fresh}}, {gate, up});
-    gated = w.mul(w.unary(gate, true, false), up);
-    down = grouped_product(w, gated, w.parameter(1), offsets, rows, inner, width);
-  }
-  const int weighted = weighted_rows(w, down, share);
-  const int inverse = index(rows, Dtype::Int64);
-  w.add(KernelKind::Elementwise, {}, {inverse});
-  const int places = index(rows, Dtype::Int64);
-  w.add(KernelKind::Elementwise, {{places, GradRule::None}, {inverse, GradRule::None}}, {});
-  const int back = picked(weighted, inverse, rows * width);
-  const int sum = w.reduce(back, tokens * width, false, false);
-  const int result = w.cast(sum, w.activation());
-  w.last_kernel().holds = {x, share, sorted, order, counts, narrow, offsets, back, inverse, sum};
-  if (is_clamped) w.last_kernel().holds.push_back(bias);
-  w.set_output(0, result);
-}
-
 }  // namespace
 
 void write_expert_op(KernelWriter& w) {
   if (w.op().kind == OpKind::Router) return write_router(w);
   if (w.op().kind == OpKind::GroupedExperts) return write_grouped_experts(w);
+  if (w.op().kind == OpKind::DenseExperts) return write_dense_experts(w);
   write_experts(w);
 }
 

@@ -12,8 +12,9 @@
 //   after    the buffer in the dtype of the hidden states: the node saves it, and its backward hands it on
 //
 // The weight's gradient is that of the unsharded parameter. A unit of FSDP2 keeps it in the dtype of its reduction: the
-// first part casts it, later ones are added to it, and with the last one the unit reduces it, before the variables of
-// the loss are gone. A head in the root's unit keeps it as it is, and the root reduces it with all others.
+// first part casts it, later ones are added to it (from PyTorch 2.15 on through a copy in that dtype), and with the
+// last one the unit reduces it, before the variables of the loss are gone. A head in the root's unit keeps it as it is,
+// and the root reduces it with all others.
 //
 // Sources: torchtitan/components/loss.py (ChunkedLossWrapper, GradAccumulator, CrossEntropyLoss) of torchtitan 0.3.0;
 // torch/distributed/fsdp/_fully_shard/_fsdp_param.py (to_accumulated_grad_if_needed,
@@ -160,6 +161,11 @@ class LossInParts {
   void keep_gradient(int made) {
     const Dtype kept = w_.context().head_reduces_in.value_or(dtype_);
     if (gradient_ >= 0) {
+      if (kept != dtype_ && w_.context().head_casts_each_part) {
+        const int cast = w_.make(classes_ * width_, kept, false);
+        w_.add(KernelKind::Elementwise, {reads(made)}, {cast}).runs_for = weight_;
+        made = cast;
+      }
       w_.add(KernelKind::Elementwise, {reads(made), reads(gradient_)}, {}).runs_for = weight_;
       return;
     }

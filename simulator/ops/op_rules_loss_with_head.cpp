@@ -14,6 +14,7 @@
 // picked hidden states and two fp32 numbers per token. The backward makes each tile again, and adds to gradients in
 // fp32, 4 N H and 4 V H, which it casts at its end, so that both copies of each exist beside the buffer. The log
 // probabilities of the picked tokens, their entropies and whether they are the likeliest go back to their places.
+// Under autocast the tiles are in its dtype, and hidden states and weights of another are copied for each.
 // Boolean indexing sorts and counts in small buffers of CUB, whose sizes are those observed on sm_90.
 //
 // Apple's keeps the hidden states, the places of the labels that count, a logsumexp of each token and a sum of each
@@ -254,18 +255,61 @@ struct TokenStatistics {
   int is_top = 0;
 };
 
+/// What a loop over the tiles copies to the dtype of its products: the hidden states of a tile, which a variable keeps,
+/// and the tile's part of the weight.
+struct TileCopies {
+  std::int64_t hidden = 0;  // Bytes; 0 for no copy.
+  std::int64_t weight = 0;
+  bool has_more_tokens = false;   // The next copy is made while the variable names the one before.
+  bool has_more_classes = false;  // In backward, where the weight's copy has a name, too.
+};
+
+TileCopies copies_of(const KernelWriter& w, const HeadAndLoss& it, int hidden, std::int64_t tokens) {
+  const Dtype computed = w.product_dtype();
+  const std::int64_t row = it.width * size_of(computed).count();
+  TileCopies copies{.has_more_tokens = tokens > kTileTokens, .has_more_classes = it.classes > kTileClasses};
+  if (w.slot(hidden).dtype != computed) copies.hidden = std::min(tokens, kTileTokens) * row;
+  if (w.slot(it.weight).dtype != computed) copies.weight = std::min(it.classes, kTileClasses) * row;
+  return copies;
+}
+
+/// The gradients that the backward adds to, of which those of 16-bit tensors are copied at its end, and its buffers.
+void note_backward_of_tiles(const KernelWriter& w, Kernel& node, const HeadAndLoss& it, int hidden, std::int64_t tile,
+                            const TileCopies& copies) {
+  const bool hands_on_hidden = w.slot(hidden).dtype == Dtype::Float32;
+  const bool hands_on_weight = w.slot(it.weight).dtype == Dtype::Float32;
+  std::vector<BackwardTemp> sums;
+  if (!hands_on_hidden) sums.push_back({4 * w.elements(hidden), TempLife::Whole, 0});
+  if (!hands_on_weight) sums.push_back({4 * w.elements(it.weight), TempLife::Whole, 1});
+  node.backward_temps.insert(node.backward_temps.begin(), sums.begin(), sums.end());
+  const TempLife life = hands_on_hidden && hands_on_weight ? TempLife::Late : TempLife::Whole;
+  node.backward_temps.push_back({tile, life});
+  const auto add = [&](std::int64_t bytes, bool is_twice) {
+    for (int i = 0; bytes > 0 && i < (is_twice ? 2 : 1); ++i) node.backward_temps.push_back({bytes, life});
+  };
+  add(copies.hidden, copies.has_more_tokens);
+  add(copies.weight, copies.has_more_classes);
+}
+
 /// The node. Its backward makes the tiles again, and gradients in fp32.
 TokenStatistics write_tiles(KernelWriter& w, const HeadAndLoss& it, int hidden, int labels, std::int64_t tokens) {
-  const Dtype dtype = w.slot(hidden).dtype;
+  const Dtype dtype = w.product_dtype();
   const std::int64_t item = size_of(dtype).count();
   const auto logit_bytes = static_cast<double>(tokens * it.classes * item);
+  const TileCopies copies = copies_of(w, it, hidden, tokens);
   std::vector<int> sums;
   for (int i = 0; i < 7; ++i) sums.push_back(fp32_of_each(w, tokens));
   fill(w, sums);
   const int tile = w.make(std::min(tokens, kTileTokens) * kTileClasses, dtype, false);
   fill(w, {tile});
+  if (copies.hidden > 0) {
+    sums.push_back(w.make(copies.hidden / item, dtype, false));
+    fill(w, {sums.back()});
+  }
   Kernel& folding = w.add(KernelKind::Elementwise, {{tile, GradRule::None}}, {});
   folding.extra_bytes = logit_bytes - static_cast<double>(w.bytes(tile));
+  if (copies.weight > 0) folding.forward_temps = {copies.weight};
+  if (copies.has_more_tokens && copies.hidden > 0) folding.forward_temps.push_back(copies.hidden);
   const int log = fp32_of_each(w, tokens);
   fill(w, {log});
   const int log_sum = fp32_of_each(w, tokens);
@@ -284,13 +328,7 @@ TokenStatistics write_tiles(KernelWriter& w, const HeadAndLoss& it, int hidden, 
     node.inputs.push_back({w.parameter(1), GradRule::Fresh});
     node.backward_temps.push_back({4 * it.classes, TempLife::Whole, 2});
   }
-  if (dtype == Dtype::Float32) {
-    node.backward_temps.push_back({w.bytes(tile), TempLife::Late});
-  } else {
-    node.backward_temps.insert(node.backward_temps.begin(), {{4 * w.elements(hidden), TempLife::Whole, 0},
-                                                             {4 * w.elements(it.weight), TempLife::Whole, 1}});
-    node.backward_temps.push_back({w.bytes(tile), TempLife::Whole});
-  }
+  note_backward_of_tiles(w, node, it, hidden, w.bytes(tile), copies);
   fill(w, {ratio});
   w.add(KernelKind::Elementwise, {{ratio, GradRule::None}}, {made.entropy});
   const int is_most = w.make(tokens, Dtype::Bool, false), is_first = w.make(tokens, Dtype::Bool, false);

@@ -11,6 +11,8 @@
 // Not modeled: cuDNN batch norm's reserve.
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "simulator/ops/kernel_writer.h"
@@ -69,10 +71,39 @@ void require_one_dtype(KernelWriter& w, int x, int weight) {
             "Write \"written_out\"."});
 }
 
+// nemo-automodel 0.7.0, components/models/common/utils.py (Float32RMSNorm): rms_norm(x.float(), weight.float()) in one
+// op for autograd, which saves x and weight. torch.compile makes the backward: the inverse root of each row, and sums
+// of 128 rows each for the weight's gradient.
+void write_rms_norm_in_one_op(KernelWriter& w, std::int64_t rows, std::int64_t width) {
+  constexpr std::int64_t kRowsOfSum = 128;
+  const int x = w.input(0);
+  const int weight = w.parameter(0);
+  const auto made = [&](std::initializer_list<int> from, std::int64_t elements) {
+    const int y = w.make(elements, Dtype::Float32, false);
+    std::vector<KernelInput> inputs;
+    for (const int slot : from) inputs.push_back({slot, GradRule::None});
+    w.add(KernelKind::Elementwise, std::move(inputs), {y});
+    return y;
+  };
+  const int wide = made({x}, w.elements(x));
+  const int wide_weight = made({weight}, width);
+  const int normalized = w.make(w.elements(x), Dtype::Float32, false);
+  const int inverse = w.make(rows, Dtype::Float32, false);
+  w.add(KernelKind::Elementwise, {{wide, GradRule::None}, {wide_weight, GradRule::None}}, {normalized, inverse});
+  const int y = w.make(w.elements(x), w.slot(x).dtype);
+  Kernel& kernel = w.add(KernelKind::Elementwise,
+                         {{x, GradRule::Fresh}, {weight, GradRule::Fresh}, {normalized, GradRule::None}}, {y});
+  kernel.saved = {{x, -1}, {weight, -1}};
+  kernel.backward_temps = {{4 * rows, TempLife::Whole},
+                           {4 * width * ((rows + kRowsOfSum - 1) / kRowsOfSum), TempLife::Late, 1}};
+  w.set_output(0, y);
+}
+
 void write_rms_norm(KernelWriter& w) {
   const int x = w.input(0);
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(x) / width;
+  if (w.op().attributes.one_op) return write_rms_norm_in_one_op(w, rows, width);
   const Dtype own = w.slot(x).dtype;
   const bool is_own = w.op().attributes.unit_offset || w.op().attributes.wide_weight;
   const bool fused = w.context().implementations.rms_norm == RmsNormImplementation::Fused && !is_own;
@@ -103,7 +134,7 @@ void write_rms_norm(KernelWriter& w) {
     w.last_kernel().holds = {normalized};  // A local variable.
   } else if (w.context().implementations.rms_norm == RmsNormImplementation::WrittenOut) {
     w.set_output(0, w.mul(w.cast(normalized, own), w.parameter(0)));
-    w.last_kernel().holds = {normalized};  // A local variable.
+    if (!w.op().attributes.brief) w.last_kernel().holds = {normalized};  // A local variable.
   } else {
     const int product = w.mul(normalized, w.parameter(0));
     w.set_output(0, w.cast(product, own));

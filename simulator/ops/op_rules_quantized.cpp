@@ -10,6 +10,8 @@
 //
 //   [the scales, in place], n numbers [cast], the gradient of the input
 //
+// PEFT copies the result before it adds what an adapter makes (peft/tuners/lora/bnb.py, 0.21.2).
+//
 // Sources: bitsandbytes 0.50.2, autograd/_functions.py (MatMul4Bit), backends/cuda/ops.py (gemm_4bit,
 // _dequant_linear_fallback), functional.py (dequantize_4bit). Not modeled: the fused kernel for at most 1536 tokens,
 // which unpacks no whole weight in the forward on some GPUs (the backward always does).
@@ -75,7 +77,10 @@ void write_linear_4bit(KernelWriter& w) {
   if (before != w.activation()) kernel.backward_temps.push_back({numbers * size_of(before).count(), TempLife::Early});
   kernel.backward_temps.push_back({w.bytes(weight), TempLife::Whole});
   kernel.backward_bytes = unpacking_bytes(numbers, scales) + static_cast<double>(w.bytes(weight));
-  w.set_output(0, y);
+  if (!w.op().attributes.cloned) return w.set_output(0, y);
+  const int copy = w.make(rows * columns, w.activation());
+  w.add(KernelKind::Elementwise, {{y, GradRule::Alias}}, {copy});
+  w.set_output(0, copy);
 }
 
 }  // namespace fsdp::simulator

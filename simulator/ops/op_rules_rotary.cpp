@@ -40,11 +40,26 @@ void pick_from_cache(KernelWriter& w, std::int64_t elements) {
   w.set_output(1, sin);
 }
 
+// nemo-automodel 0.7.0, components/models/llama/rope_utils.py: the largest position, then the cache's rows, cos and sin
+// one after the other.
+void pick_by_position(KernelWriter& w, std::int64_t elements) {
+  const int positions = w.input(0);
+  const auto made = [&](std::int64_t count, Dtype dtype) {
+    const int y = w.make(count, dtype, false);
+    w.add(KernelKind::Elementwise, {{positions, GradRule::None}}, {y});
+    return y;
+  };
+  made(1, w.slot(positions).dtype);
+  w.set_output(0, made(elements, Dtype::Float32));
+  w.set_output(1, made(elements, Dtype::Float32));
+}
+
 // freqs = inv_freq @ positions.float(), a batched product, or with transformers 5 an elementwise one; emb = cat(freqs,
 // freqs), then cos and sin in fp32, scaled, cast. No gradients. The local variables live until the function returns.
 void write_rotary_table(KernelWriter& w) {
   const std::int64_t elements = num_elements(w.output_shape(0));
   if (w.op().attributes.from_cache) return pick_from_cache(w, elements);
+  if (w.op().attributes.of_positions) return pick_by_position(w, elements);
   const auto plain = [&](int from, std::int64_t count, Dtype dtype, KernelKind kind = KernelKind::Elementwise) {
     const int y = w.make(count, dtype, false);
     w.add(kind, {{from, GradRule::None}}, {y});
@@ -59,7 +74,8 @@ void write_rotary_table(KernelWriter& w) {
     // polar(ones_like(freqs), freqs): complex numbers, as many bytes as cos and sin.
     const int ones = plain(freqs, elements / 2, Dtype::Float32);
     const int table = plain(freqs, elements, Dtype::Float32);
-    w.last_kernel().holds = {ones, freqs, positions};
+    w.last_kernel().holds = {ones, freqs};
+    if (!w.op().attributes.written_out) w.last_kernel().holds.push_back(positions);
     w.set_output(0, table);
     w.set_output(1, table);
     return;

@@ -18,7 +18,8 @@ void write_split(KernelWriter& w) {
   for (int i = 0; i < static_cast<int>(w.op().outputs.size()); ++i) {
     parts.push_back(w.alias(x, num_elements(w.output_shape(i))));
   }
-  w.add(KernelKind::View, {{x, GradRule::Fresh}}, parts);
+  Kernel& kernel = w.add(KernelKind::View, {{x, GradRule::Fresh}}, parts);
+  if (w.input_shape(0).size() == 4) kernel.order = {GradientOrder::Kind::Joined, w.input_shape(0)};
   for (std::size_t i = 0; i < parts.size(); ++i) w.set_output(static_cast<int>(i), parts[i]);
 }
 

@@ -47,7 +47,7 @@ LaunchLimits launch_limits(int num_sms, int compute_capability) {
 }
 
 std::vector<std::int64_t> reduction_scratch(std::int64_t outputs, std::int64_t inputs, bool sums_rows,
-                                            const LaunchLimits& limits) {
+                                            const LaunchLimits& limits, std::int64_t partial) {
   if (outputs == 0 || inputs <= 1 || limits.num_sms == 0) return {};
   const std::int64_t vector = sums_rows || outputs % 4 != 0 ? 1 : 4;
   const std::int64_t most = kMostThreads / vector;
@@ -71,7 +71,7 @@ std::vector<std::int64_t> reduction_scratch(std::int64_t outputs, std::int64_t i
       std::max(std::min(div_up(blocks, grid), div_up(values(), kFewestValues)), div_up(values(), kMostValues));
   if (ctas <= 1) return {};
   const std::int64_t spread = sums_rows ? 1 : width * vector;
-  return {4 * outputs * ctas * spread, 4 * grid};
+  return {partial * outputs * ctas * spread, 4 * grid};
 }
 
 }  // namespace fsdp::simulator

@@ -20,7 +20,8 @@ LaunchLimits launch_limits(int num_sms, int compute_capability);
 
 /// Temporaries of at::sum from [outputs, inputs] (`sums_rows`) or [inputs, outputs] to [outputs], in bytes: a buffer
 /// for the partial sums of the blocks that share an output, and their semaphores. Empty if one block sums an output.
+/// `partial` is the size of a partial result: that of the values for a maximum.
 std::vector<std::int64_t> reduction_scratch(std::int64_t outputs, std::int64_t inputs, bool sums_rows,
-                                            const LaunchLimits& limits);
+                                            const LaunchLimits& limits, std::int64_t partial = 4);
 
 }  // namespace fsdp::simulator

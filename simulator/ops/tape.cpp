@@ -87,6 +87,7 @@ bool TapeRecorder::is_kept(std::size_t k) const {
   const Kernel& kernel = program_.kernels[k];
   if (context_.mode != CheckpointMode::Selective || !context_.op_is_kept[kernel.op]) return false;
   if (block_.ops[kernel.op].kind == OpKind::Attention) return kernel.kind == KernelKind::Attention;
+  if (block_.ops[kernel.op].attributes.float8) return kernel.float8_flops > 0;  // Its casts run again.
   return kernel.kind != KernelKind::View && kernel.kind != KernelKind::Read;
 }
 

@@ -45,6 +45,8 @@ struct TapeEvent {
     DropCarried,     ///< Frees the `storage`th carried one.
     ReleaseParam,    ///< The recomputation no longer needs block parameter `storage`, which it had saved.
     CallUnit,        ///< The loss has the head's unit do the UnitCall `storage`.
+    Benchmark,       ///< If it is the first with this `storage`: makes and frees a buffer of `bytes`.
+    Exchange,        ///< Ranks with other experts exchange `bytes` of the Dtype `storage`.
     Workspace,       ///< cuBLAS requests its workspace; with `storage` 1 cuBLASLt its own. With 2 and 3 on autograd's
                      ///< thread.
   };
@@ -82,6 +84,7 @@ struct TapeRun {
 struct OpWork {
   struct Part {
     double gemm_flops = 0;         ///< Matrix products.
+    double float8_flops = 0;       ///< Those of 8-bit floats, which are not among them.
     double convolution_flops = 0;  ///< Convolutions.
     double attention_flops = 0;    ///< Fused attention.
     double bytes = 0;              ///< Read and written by the other kernels.

@@ -26,11 +26,13 @@ std::size_t TapeRecorder::begin_of_early_nodes() const {
   for (const int value : block_.outputs) {
     if (is_of_others(program_.value_slot[value])) return all;
   }
-  for (std::size_t k = all; k-- > 0 && context_.hooks.empty();) {
+  for (std::size_t k = all; k-- > 0;) {
     const Kernel& kernel = program_.kernels[k];
     if (!flow_.active[k]) continue;
     const auto unpacks = [&](const SavedSlot& saved) { return is_saved(kernel, saved); };
     if (std::any_of(kernel.saved.begin(), kernel.saved.end(), unpacks)) return k + 1;
+    const auto begins_later = [&](const Span& hooked) { return hooked.begin >= kernel.op; };
+    if (std::any_of(context_.hooks.begin(), context_.hooks.end(), begins_later)) break;
     if (std::any_of(kernel.inputs.begin(), kernel.inputs.end(),
                     [&](const KernelInput& i) { return is_of_others(i.slot); }))
       break;
@@ -112,6 +114,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     if (grad_out.storage < 0) grad_out = grad_of_slot_[slot];
   }
   if (grad_out.storage < 0) return;
+  if (!kernel.backward_steps.empty()) return run_steps(kernel, grad_out);
   if (must_flatten(kernel, grad_out)) {
     const int slot = kernel.outputs.front();
     grad_out = grad_of_slot_[slot] = copied(grad_out, program_.slots[slot].bytes(), kernel.op);
@@ -125,11 +128,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   copy_for_the_node(GradientOrder::Kind::Copied);
   for (const int temporary : start_temporaries(kernel)) whole.push_back(temporary);
   if (kernel.freed_early >= 0) release_saved(storage_of(kernel.freed_early));
-  // Unused parts of a split have gradients of zeros.
-  for (const int slot : kernel.outputs) {
-    if (kernel.kind != KernelKind::View || grad_of_slot_[slot].storage >= 0) continue;
-    whole.push_back(make_temporary(program_.slots[slot].bytes(), kernel.op, MemoryCategory::Temp));
-  }
+  make_zeros_of_parts(kernel, whole);
   std::vector<std::pair<int, Grad>> made;
   std::vector<int> unsummed;
   const auto is_wanted = [&](const KernelInput& input) {
@@ -138,13 +137,15 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   use_for_all_gradients(kernel);
   for (const KernelInput& input : kernel.inputs) {
     if (!is_wanted(input)) continue;
-    const bool is_early = !input.is_summed;
-    made.emplace_back(input.slot, is_early ? gradient_of(kernel, input, grad_out) : Grad{});
+    made.emplace_back(input.slot, input.is_summed ? Grad{} : gradient_of(kernel, input, grad_out));
+    if (!input.is_summed) drop_temporaries(make_temporaries(input.scratch, kernel.op, MemoryCategory::Temp));
     unsummed.push_back(input.unsummed > 0 ? make_temporary(input.unsummed, kernel.op, MemoryCategory::Temp) : -1);
     // The first product requests it, after it has allocated its result.
     if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
+    if (input.benchmark >= 0) emit(Kind::Benchmark, input.benchmark, kTritonBenchmarkBytes);
     use(input.workspace, kernel.op, MemoryCategory::Temp);
   }
+  if (kernel.exchanged > 0 && !made.empty()) exchange(kernel);
   copy_for_the_node(GradientOrder::Kind::CopiedLate);
   end_temporaries(kernel, whole);
   const auto release_all_saved = [&] {
@@ -175,6 +176,13 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   for (const auto& [slot, grad] : made) accumulate(slot, grad, kernel.op);
 }
 
+void TapeRecorder::make_zeros_of_parts(const Kernel& kernel, std::vector<int>& temporaries) {
+  for (const int slot : kernel.outputs) {
+    if (kernel.kind != KernelKind::View || grad_of_slot_[slot].storage >= 0) continue;
+    temporaries.push_back(make_temporary(program_.slots[slot].bytes(), kernel.op, MemoryCategory::Temp));
+  }
+}
+
 // One call makes all gradients, and allocates them one after the other at its peak.
 void TapeRecorder::use_for_all_gradients(const Kernel& kernel) {
   if (kernel.backward_workspaces.empty()) return;
@@ -202,7 +210,9 @@ TapeRecorder::Grad TapeRecorder::copied(const Grad& grad, std::int64_t bytes, in
 
 bool TapeRecorder::must_flatten(const Kernel& kernel, const Grad& grad) const {
   if (grad.strides.empty()) return false;
-  if (kernel.order.kind != GradientOrder::Kind::Flattened) return kernel.order.kind == GradientOrder::Kind::Dense;
+  const bool is_flattened =
+      kernel.order.kind == GradientOrder::Kind::Flattened || kernel.order.kind == GradientOrder::Kind::Unrolled;
+  if (!is_flattened) return kernel.order.kind == GradientOrder::Kind::Dense;
   const Shape& shape = kernel.order.output;
   std::int64_t rows = 1;
   for (std::size_t d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
@@ -243,7 +253,18 @@ Shape TapeRecorder::order_of(const Kernel& kernel, const KernelInput& input, con
       std::swap(strides[order.dim], strides[order.other_dim]);
       return strides;
     }
+    case GradientOrder::Kind::Joined: {
+      // at::cat of four dimensions in the order "channels last" keeps it.
+      const Shape& shape = order.input;
+      const auto is_last = [&](int slot) {
+        const Shape& strides = grad_of_slot_[slot].strides;
+        return strides.size() == 4 && strides[1] == 1 && strides[3] == shape[1];
+      };
+      if (!std::all_of(kernel.outputs.begin(), kernel.outputs.end(), is_last)) return {};
+      return {shape[1] * shape[2] * shape[3], 1, shape[1] * shape[3], shape[1]};
+    }
     case GradientOrder::Kind::Dense:
+    case GradientOrder::Kind::Unrolled:
       return {};
     default: {
       const bool is_alike = kernel.outputs.size() == 1 &&

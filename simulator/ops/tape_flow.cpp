@@ -1,5 +1,6 @@
-// A value requires a gradient if a kernel makes it from one that does. The backward reaches a node if its output leads
-// to an output of the block that leads to the loss. The others are nodes of a graph that is never traversed.
+// A value requires a gradient if a kernel makes it from one that does, or if somebody requested it. The backward
+// reaches a node if its output leads to an output of the block that leads to the loss. The others are nodes of a graph
+// that is never traversed.
 
 #include "simulator/ops/tape_flow.h"
 
@@ -17,14 +18,21 @@ TapeFlow find_flow(const Block& block, const KernelProgram& program, const TapeC
   for (std::size_t p = 0; p < program.parameter_slot.size(); ++p) {
     flow.requires_grad[program.parameter_slot[p]] = context.parameter_requires_grad[p];
   }
+  std::vector<bool> is_leaf(program.slots.size(), false);
+  for (std::size_t v = 0; v < block.values.size(); ++v) {
+    if (block.values[v].requires_grad && program.value_slot[v] >= 0) is_leaf[program.value_slot[v]] = true;
+  }
   for (std::size_t k = 0; k < program.kernels.size(); ++k) {
     const Kernel& kernel = program.kernels[k];
     bool any = false;
     for (const KernelInput& input : kernel.inputs) {
       any = any || (input.grad != GradRule::None && flow.requires_grad[input.slot]);
     }
+    for (const int slot : kernel.outputs) {
+      any = any || is_leaf[slot];
+      flow.requires_grad[slot] = any && program.slots[slot].differentiable;
+    }
     flow.recorded[k] = any;
-    for (const int slot : kernel.outputs) flow.requires_grad[slot] = any && program.slots[slot].differentiable;
   }
   std::vector<bool> reached(program.slots.size(), false);
   for (std::size_t o = 0; o < block.outputs.size(); ++o) {

@@ -34,8 +34,10 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
     if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, thread + 1);
     const std::vector<int> made = make_temporaries(kernel.forward_temps, kernel.op, MemoryCategory::Activation);
     make_outputs(early, kernel.outputs.size());
+    if (kernel.benchmark >= 0) emit(Kind::Benchmark, kernel.benchmark, kTritonBenchmarkBytes);
     use(kernel.forward_workspace, kernel.op, MemoryCategory::Activation);
     drop_temporaries(made);
+    if (kernel.exchanged > 0) exchange(kernel);
   }
   for (const KernelInput& input : kernel.inputs) --uses_[storage_of(input.slot)];
   for (const int slot : kernel.holds) --uses_[storage_of(slot)];
@@ -43,6 +45,11 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
   for (const int slot : kernel.holds) drop_if_dead(storage_of(slot));
   for (const int slot : kernel.outputs) drop_if_dead(storage_of(slot));
   if (kernel.unit_call != UnitCall::None && flow_.runs(kernel)) call_unit(kernel);
+}
+
+void TapeRecorder::exchange(const Kernel& kernel) {
+  const Dtype dtype = program_.slots[kernel.outputs.front()].dtype;
+  emit(Kind::Exchange, static_cast<int>(dtype), kernel.exchanged * size_of(dtype).count());
 }
 
 void TapeRecorder::call_unit(const Kernel& kernel) {

@@ -105,6 +105,7 @@ class TapeRecorder {
   void keep_input(int storage);
   void recompute();
   void run_forward(std::size_t kernel, bool exists_already);
+  void exchange(const Kernel& kernel);
   void call_unit(const Kernel& kernel);
   void run_all_ops();
   void end_of_forward();
@@ -153,7 +154,10 @@ class TapeRecorder {
   void run_early_nodes();
   void seed(int output);
   void run_backward(const Kernel& kernel);
+  void run_steps(const Kernel& kernel, const Grad& grad_out);
   void use_for_all_gradients(const Kernel& kernel);
+  /// Unused parts of a split have gradients of zeros.
+  void make_zeros_of_parts(const Kernel& kernel, std::vector<int>& temporaries);
   bool is_needed(const Kernel& kernel, const BackwardTemp& temp) const {
     return temp.bytes > 0 && (temp.needed_for < 0 || flow_.requires_grad[kernel.inputs[temp.needed_for].slot]);
   }

@@ -41,6 +41,8 @@ bool names_own_storage(Kind kind) {
     case Kind::DropCarried:
     case Kind::ReleaseParam:
     case Kind::CallUnit:
+    case Kind::Benchmark:
+    case Kind::Exchange:
     case Kind::Workspace:
       return false;
   }

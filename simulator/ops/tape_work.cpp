@@ -23,6 +23,14 @@ void add_part(OpWork::Part& part, const Kernel& kernel, double flops, double byt
   }
 }
 
+/// A layer of 8-bit floats, whose casts are kernels of their own in the forward, and of its script in the backward.
+void add_float8_backward(OpWork::Part& part, const Kernel& kernel) {
+  part.float8_flops += kernel.backward_float8_flops;
+  part.gemm_flops += kernel.backward_flops;
+  part.bytes += kernel.backward_bytes;
+  part.num_kernels += kernel.backward_launches;
+}
+
 // dA = dY B' and dB = A' dY: the summed dimension changes places with the operand's other one.
 ProductSizes product_of_gradient(const Kernel& kernel, std::size_t input) {
   const ProductSizes& p = kernel.product;
@@ -57,8 +65,17 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
     }
     for (const int slot : kernel.outputs) written += static_cast<double>(program.slots[slot].bytes());
     OpWork& work = result[kernel.op];
+    work.forward.float8_flops += kernel.float8_flops;
+    if (kernel.float8_flops > 0) {
+      if (flow.active[k]) add_float8_backward(work.backward, kernel);
+      continue;
+    }
     add_part(work.forward, kernel, kernel.flops, read + written + kernel.extra_bytes);
     if (kernel.product.batches > 0) work.forward.products.push_back(kernel.product);
+    // Scans of linear attention compute in fp32, whatever the model does.
+    if (kernel.flops > 0 && is_scan(block.ops[kernel.op].kind)) {
+      work.forward.arithmetic = work.backward.arithmetic = program.slots[kernel.outputs.front()].dtype;
+    }
     if (!flow.active[k] || gradients == 0) continue;
     if (kernel.repeats_product) {
       ++num_products;

@@ -96,13 +96,12 @@ EvaluationForward::EvaluationForward(Model model, const PreparedPlan& training)
 
 std::string why_no_evaluation(const Model& model, const Plan& plan) {
   if (has_passes(model)) return "a step of several models";
-  const auto is_recorded = [](const Block& block) { return block.recorded.has_value(); };
-  if (std::any_of(model.blocks.begin(), model.blocks.end(), is_recorded))
-    return "a captured model: rehearse its script";
+  if (is_captured(model)) return "a captured model: rehearse its script";
   if (traits_of(plan).zero_stage > 0 || traits_of(plan).gathers_each_read) return "not predicted for this framework";
   if (loss_row(plan.runtime.implementations.loss).calls_head) return "a loss that calls the head";
   if (plan.packing || plan.runtime.implementations.padding_mask) return "rows of documents, or of different lengths";
   if (plan.mixed_precision.autocast) return "a forward under autocast";
+  if (plan.mesh.ep > 1) return "experts that ranks share";
   return "";
 }
 

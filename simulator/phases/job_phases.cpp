@@ -392,6 +392,11 @@ Result<std::vector<JobPhaseNeed>> job_phases(const PreparedPlan& prepared, const
     add_others_to_host(prepared, need.phase == JobPhase::Loading, need.host);
     need.device = peaks[static_cast<std::size_t>(need.phase)];
     if (need.phase == JobPhase::Evaluation && evaluation == nullptr) need.how = no_evaluation;
+    if (prepared.plan.mesh.ep > 1 && !predicted_before(need.phase, memory)) {
+      // Their state dicts are gathered over two meshes.
+      need.device.reset();
+      need.how = "not predicted for experts that ranks share";
+    }
     const bool is_step = need.phase == JobPhase::FirstStep || need.phase == JobPhase::SteadyStep;
     if (!need.device) need.device = predicted_before(need.phase, memory);
     if (!need.device) continue;

@@ -19,7 +19,7 @@ bool LayoutCache::is_of(const Key& key, const Plan& plan) {
   return key.framework == plan.runtime.framework && key.quirks == plan.runtime.quirks && key.ddp == plan.ddp &&
          key.fsdp1 == plan.fsdp1 && key.zero == plan.zero &&
          (key.framework == Framework::Fsdp2 || key.replicate == plan.mesh.dp_replicate()) &&
-         key.shard == plan.mesh.dp_shard() && key.parameter_dtype == plan.parameter_dtype &&
+         key.shard == plan.mesh.dp_shard() && key.ep == plan.mesh.ep && key.parameter_dtype == plan.parameter_dtype &&
          key.mixed_precision == plan.mixed_precision &&
          std::equal(key.modules.begin(), key.modules.end(), plan.units.begin(), plan.units.end(),
                     [](const std::vector<std::string>& modules, const Unit& unit) { return modules == unit.modules; });
@@ -52,6 +52,7 @@ std::list<LayoutCache::Entry>::iterator LayoutCache::find_or_add(const Plan& pla
           .zero = plan.zero,
           .replicate = plan.mesh.dp_replicate(),
           .shard = plan.mesh.dp_shard(),
+          .ep = plan.mesh.ep,
           .parameter_dtype = plan.parameter_dtype,
           .mixed_precision = plan.mixed_precision,
           .modules = {}};

@@ -48,6 +48,7 @@ class LayoutCache {
     /// 1 for FSDP2. NO_SHARD of FSDP1 pads for it, and DDP on one GPU has no buckets.
     std::int64_t replicate = 1;
     std::int64_t shard = 0;
+    std::int64_t ep = 1;
     std::optional<Dtype> parameter_dtype;
     MixedPrecision mixed_precision;
     std::vector<std::vector<std::string>> modules;  ///< [num units]

@@ -12,6 +12,7 @@
 #include "core/plan/loss_table.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/ops/gradient_hooks.h"
+#include "simulator/time/float8_times.h"
 
 namespace fsdp::simulator {
 
@@ -195,6 +196,17 @@ std::optional<Dtype> head_reduces_in(const Model& model, const Plan& plan) {
   return std::nullopt;
 }
 
+// Outside of their own forward the sharded weights of a unit of FSDP2 are in the dtype that the optimizer has.
+bool has_units_of_adapters(const Plan& plan) {
+  if (!traits_of(plan).casts_inputs || traits_of(plan).has_flat_parameters) return false;
+  if (!plan.mixed_precision.param_dtype || !plan.mixed_precision.cast_forward_inputs) return false;
+  const auto is_of_adapter = [](const Unit& unit) {
+    return std::any_of(unit.modules.begin(), unit.modules.end(),
+                       [](const std::string& module) { return module.find(".lora_A") != std::string::npos; });
+  };
+  return std::any_of(plan.units.begin(), plan.units.end(), is_of_adapter);
+}
+
 }  // namespace
 
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& cluster, std::int64_t rank) {
@@ -205,6 +217,10 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& 
                     .compute_capability = gpu.compute_capability,
                     .num_sms = gpu.num_sms.value};
   settings.rules.head_reduces_in = head_reduces_in(model, plan);
+  settings.rules.expert_parallel = plan.mesh.ep;
+  settings.rules.casts_inputs_of_experts =
+      plan.mesh.ep > 1 && plan.mixed_precision.param_dtype && plan.mixed_precision.cast_forward_inputs;
+  settings.rules.head_casts_each_part = plan.runtime.quirks.casts_gradients_as_they_come;
   settings.checkpointing = plan.checkpointing;
   settings.checkpointing.entries.clear();
   settings.costs = compute_costs(cluster, compute_dtype(model, plan), settings.rules.implementations);
@@ -216,6 +232,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Cluster& 
   settings.rules.autocast = precision.autocast;
   settings.rules.float_outputs = precision.float_outputs;
   if (precision.float_outputs) settings.rules.returned = precision.output_dtype;
+  if (has_units_of_adapters(plan)) settings.rules.trained = plan.parameter_dtype;
   const bool gathers_each_read = traits_of(plan).gathers_each_read;
   // Beside a policy autocast finds parameters in param_dtype.
   const bool casts_parameters = precision.autocast && !precision.param_dtype;
@@ -294,7 +311,8 @@ TimelineInput PreparedPlan::timeline_input(const MeshCosts& mesh) const {
           .used_map = used_map_time(*this, mesh),
           .zero = zero_times(*index->model, layout, plan, mesh, costs),
           .overlaps_buckets = !layout.updates_parts() || plan.zero.overlap_comm,
-          .optimizer = optimizer_time(layout, plan, mesh, costs) + (muon ? muon_time(*muon, mesh, costs) : Seconds(0)),
+          .optimizer = optimizer_time(layout, plan, mesh, costs) + (muon ? muon_time(*muon, mesh, costs) : Seconds(0)) +
+                       float8_scales_time(layout, plan, mesh.shard, costs),
           .clip = clip_time(layout, plan, mesh, costs),
           .launch = costs.launch,
           .on_host = costs.on_host ? &on_host : nullptr,
@@ -302,6 +320,7 @@ TimelineInput PreparedPlan::timeline_input(const MeshCosts& mesh) const {
           .limits_gathers = layout.has_flat_units() && layout.mesh.dp_shard() > 1 && plan.fsdp1.limit_all_gathers,
           .reduces_apart = plan.separate_reduce_scatter_group,
           .copies_kept = layout.has_flat_units() && plan.cpu_offload,
+          .experts = &mesh.experts,
           .others = others != nullptr ? &others->times : nullptr};
 }
 

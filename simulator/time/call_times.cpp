@@ -41,6 +41,22 @@ Seconds time_of(const NamedWork& work, WorkDirection direction, const OpWork::Pa
   return at_edge > Seconds(0) ? found->time * (formula / at_edge) : found->time;
 }
 
+// Counts of tokens are integers, which the host reads to size what follows.
+std::vector<CallTimes::Exchange> exchanges_of(const std::vector<TapeEvent>& events,
+                                              const std::vector<Tape::Range>& of_op) {
+  std::vector<CallTimes::Exchange> exchanges;
+  for (std::size_t e = 0; e < events.size(); ++e) {
+    if (events[e].kind != TapeEvent::Kind::Exchange) continue;
+    const auto event = static_cast<std::int32_t>(e);
+    const auto range = std::find_if(of_op.begin(), of_op.end(),
+                                    [&](const Tape::Range& of) { return of.first <= event && event < of.last; });
+    exchanges.push_back({.op = static_cast<int>(range - of_op.begin()),
+                         .bytes = Bytes(events[e].bytes),
+                         .is_read_by_host = !is_floating_point(static_cast<Dtype>(events[e].storage))});
+  }
+  return exchanges;
+}
+
 }  // namespace
 
 CallTimes call_times(const Tape& tape, const ComputeCosts& costs, const std::vector<NamedWork>& works) {
@@ -69,6 +85,9 @@ CallTimes call_times(const Tape& tape, const ComputeCosts& costs, const std::vec
       times.cpu_recompute += cpu;
     }
   }
+  times.forward_exchanges = exchanges_of(tape.forward, tape.forward_of_op);
+  times.recompute_exchanges = exchanges_of(tape.recompute, tape.recompute_of_op);
+  times.backward_exchanges = exchanges_of(tape.backward, tape.backward_of_op);
   for (const std::int64_t bytes : tape.on_host) times.inputs_to_host += Bytes(bytes) / costs.host_link;
   return times;
 }

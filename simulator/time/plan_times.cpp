@@ -28,6 +28,7 @@
 #include "core/plan/parameter_part.h"
 #include "core/plan/workload.h"
 #include "simulator/time/drive_times.h"
+#include "simulator/time/float8_times.h"
 
 #include <algorithm>
 #include <optional>
@@ -106,12 +107,16 @@ std::vector<Seconds> host_times(const Schedule& schedule, const Model& model, co
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
   const int in_node = static_cast<int>(std::min<std::int64_t>(cluster.gpus_per_node, mesh.dp_shard()));
-  return {mesh,
-          collective_cost(group_shape(cluster, mesh, ranks_along(MeshAxis::DpShard))),
-          collective_cost(group_shape(cluster, mesh, ranks_along(MeshAxis::DpReplicate))),
-          cluster.host_link.bandwidth.value,
-          BytesPerSecond(nvme_bandwidth(cluster).value.count() / cluster.gpus_per_node),
-          collective_cost(group_shape(cluster, in_node))};
+  MeshCosts costs{mesh,
+                  collective_cost(group_shape(cluster, mesh, ranks_along(MeshAxis::DpShard))),
+                  collective_cost(group_shape(cluster, mesh, ranks_along(MeshAxis::DpReplicate))),
+                  cluster.host_link.bandwidth.value,
+                  BytesPerSecond(nvme_bandwidth(cluster).value.count() / cluster.gpus_per_node),
+                  collective_cost(group_shape(cluster, in_node))};
+  if (mesh.ep == 1) return costs;
+  costs.experts = collective_cost(group_shape(cluster, mesh, mesh.expert_group()));
+  costs.expert_shard = collective_cost(group_shape(cluster, mesh, mesh.expert_shard_group(true)));
+  return costs;
 }
 
 namespace {
@@ -155,18 +160,18 @@ struct UnitTimesInput {
 UnitTimes times_of_unit(const UnitTimesInput& in, const ShardedUnit& unit, const ReducedElements& elements,
                         std::optional<CollectiveCost>& small) {
   const auto& [layout, plan, mesh, cluster, costs] = in;
-  const double shard = static_cast<double>(layout.mesh.dp_shard());
+  const double shard = static_cast<double>(unit.shards);
   UnitTimes t;
   const double gathered = static_cast<double>(unit.gather_shard_bytes.count());
-  const Bytes full = unit.gather_shard_bytes * layout.mesh.dp_shard();
+  const Bytes full = unit.gather_shard_bytes * unit.shards;
   const Bytes reduce_input = size_of(unit.reduce_dtype) * elements.full;
   const double gradients = static_cast<double>((size_of(unit.param_dtype) * elements.whole).count());
   const double original = static_cast<double>(shard_bytes(layout, unit).count());
   t.copy_in = over(original + gathered, costs.memory);
   const Seconds from_host = plan.cpu_offload ? over(original, cluster.host_link.bandwidth.value) : Seconds(0);
-  t.copy_in += from_host;
-  t.all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, full);
-  t.latency = collective_time(mesh.shard, CollectiveKind::AllGather, Bytes(1));
+  t.copy_in += from_host + float8_cast_time(layout, unit, plan, mesh.of(unit), costs);
+  t.all_gather = collective_time(mesh.of(unit), CollectiveKind::AllGather, full);
+  t.latency = collective_time(mesh.of(unit), CollectiveKind::AllGather, Bytes(1));
   t.small_gather = t.all_gather;
   if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
     const std::int64_t ranks = unit.reshard.world_size;
@@ -180,7 +185,7 @@ UnitTimes times_of_unit(const UnitTimesInput& in, const ShardedUnit& unit, const
   t.num_gradients = static_cast<int>(std::count_if(unit.parameters.begin(), unit.parameters.end(),
                                                    [](const ShardedParameter& p) { return p.receives_gradient; }));
   t.reduce_copy = over(gradients + static_cast<double>(reduce_input.count()), costs.memory);
-  t.reduce_scatter = collective_time(mesh.shard, CollectiveKind::ReduceScatter, reduce_input);
+  t.reduce_scatter = collective_time(mesh.of(unit), CollectiveKind::ReduceScatter, reduce_input);
   const Bytes reduced = size_of(unit.reduce_dtype) * elements.shard;
   t.all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, reduced);
   if (plan.cpu_offload) {

@@ -25,11 +25,17 @@ struct MeshCosts {
   /// Cost of the ranks of a shard group inside one node, the most common integer of reshard_after_forward. A search
   /// prices thousands of plans on a mesh, and building this cost takes as long as a step time.
   CollectiveCost node;
+  /// Under expert parallelism: of the ranks that share the experts of a layer, and of those that hold the same ones.
+  CollectiveCost experts = {};
+  CollectiveCost expert_shard = {};
 
-  /// The cost of all ranks along one axis, also of one alone. REQUIRES: no part of them.
+  /// The cost of all ranks along one axis, also of one alone, or of those of experts. REQUIRES: no other part of them.
   const CollectiveCost& along(const RankGroup& ranks) const {
+    if (ranks.is_part()) return ranks.distance == 1 ? experts : expert_shard;
     return ranks.is_along(MeshAxis::DpReplicate) ? replicate : shard;
   }
+  /// The cost of the ranks that share a unit.
+  const CollectiveCost& of(const ShardedUnit& unit) const { return unit.of_experts ? expert_shard : shard; }
 };
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh);

@@ -35,6 +35,8 @@ struct ArithmeticRates {
 struct ComputeCosts {
   Dtype activation = Dtype::BFloat16;
   std::array<ArithmeticRates, kNumFloatingPoint> by_dtype{};  ///< In the order of Dtype.
+  FlopsPerSecond float8{1e12};                                ///< Rate of products of 8-bit floats,
+  FlopsPerSecond float8_peak{1e12};                           ///< and the card's peak.
   BytesPerSecond memory{1e11};                                ///< Rate of memory-bound kernels.
   Seconds kernel_floor{2e-6};                                 ///< Start and end of each kernel on the device (assumed).
   BytesPerSecond host_link{0};                                ///< Bandwidth of one GPU to its host.

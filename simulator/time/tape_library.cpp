@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/model/experts.h"
 #include "simulator/ops/strides.h"
 #include "simulator/ops/tape_recorded.h"
 
@@ -147,8 +148,11 @@ const TapeLibrary::Program* TapeLibrary::program_of(Shelf& shelf, const Call& ca
   program->block = call.block;
   const Block& written = index_.model->blocks[call.block];
   const OpRuleContext& rules = shelf.settings.rules;
-  program->program = written.recorded ? recorded_program(written, rules.activation)
-                                      : expand_block(written, rules, input_strides, input_dtypes, parameter_dtypes);
+  const bool has_part = rules.expert_parallel > 1 && !written.recorded;
+  const Block own = has_part ? own_experts(written, rules.expert_parallel) : Block{};
+  program->program = written.recorded
+                         ? recorded_program(written, rules.activation)
+                         : expand_block(has_part ? own : written, rules, input_strides, input_dtypes, parameter_dtypes);
   program->input_strides = std::move(input_strides);
   program->input_dtypes = std::move(input_dtypes);
   program->parameter_dtypes = std::move(parameter_dtypes);

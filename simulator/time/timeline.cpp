@@ -17,6 +17,8 @@
 // * FSDP1: compute uses the all-gather's output, so nothing is copied out; gradients are flattened on the compute
 //   stream, and cast and divided on that of the reduction, for which nothing waits before the end; the CPU waits until
 //   the unit before the last one is freed.
+// * experts of several ranks: compute waits for each exchange of tokens, and the CPU for the number of tokens, so that
+//   it does not run ahead of them.
 // * SimpleFSDP: each collective begins when everything before it is done, and compute waits for it.
 // * fetch(i) of ZeRO-3: after the collective before it; the first user of one of its parameters waits, and copies out.
 // * bucket(i) of DDP: compute copies gradients in, then its all-reduce follows those before it on their one stream; at
@@ -41,6 +43,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -189,7 +192,7 @@ class Timeline : Streams {
     const int copy = record(Stream::Copy, has_names() ? "copy-in " + unit_of(step).name : std::string(),
                             copied - times.copy_in, copied, {gate_.event});
     copy_in_ = copied;
-    const Seconds duration = step.ranks.is_part() ? times.small_gather : times.all_gather;
+    const Seconds duration = gathers_smaller_shard(*in_.layout, step) ? times.small_gather : times.all_gather;
     Seconds& gathers = in_.reduces_apart ? gathers_ : communicator_;
     wire_.occupy(gathers, copied, duration, times.latency);
     const Seconds start = gathers - duration;
@@ -248,7 +251,7 @@ class Timeline : Streams {
   StreamPayload gather_payload(const Instruction& step) const {
     const ShardedUnit& unit = unit_of(step);
     return payload(CollectiveKind::AllGather, unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype,
-                   unit.gather_shard_bytes * in_.layout->mesh.dp_shard(), step.ranks);
+                   unit.gather_shard_bytes * unit.shards, step.ranks);
   }
 
   StreamPayload reduce_payload(const Instruction& step, CollectiveKind kind) const {
@@ -272,16 +275,32 @@ class Timeline : Streams {
     }
     on_compute(times.forward[step.op_end] - times.forward[step.op_begin],
                times.cpu_forward[step.op_end] - times.cpu_forward[step.op_begin], name_of_call(step));
+    exchange(times.forward_exchanges, step.op_begin, step.op_end);
+  }
+
+  // Compute waits for tokens of other ranks, and the host for the numbers of them.
+  void exchange(const std::vector<CallTimes::Exchange>& all, int op_begin, int op_end) {
+    for (const CallTimes::Exchange& one : all) {
+      if (one.op < op_begin || one.op >= op_end) continue;
+      const std::size_t slot = new_collective();
+      cpu_ += in_.launch;
+      const Seconds start = std::max(compute_, cpu_);
+      const Seconds end = start + collective_time(*in_.experts, CollectiveKind::AllToAll, one.bytes);
+      expose(end, slot, record(Stream::Compute, "exchange of tokens", start, end, {compute_event_}));
+      if (one.is_read_by_host) cpu_ = std::max(cpu_, compute_);
+    }
   }
 
   void backward(const Instruction& step) {
     const CallTimes& times = *(*in_.calls)[step.call];
     const Seconds before = compute_;
     if (step.call != last_call_) on_compute(times.inputs_to_host + times.recompute, times.cpu_recompute, "recompute");
+    if (step.call != last_call_) exchange(times.recompute_exchanges, 0, std::numeric_limits<int>::max());
     if (detail_ != nullptr) detail_->instructions.back().recompute = compute_ - before;
     last_call_ = step.call;
     on_compute(times.backward[step.op_end] - times.backward[step.op_begin],
                times.cpu_backward[step.op_end] - times.cpu_backward[step.op_begin], name_of_call(step));
+    exchange(times.backward_exchanges, step.op_begin, step.op_end);
   }
 
   void accumulate(const Instruction& step) {

@@ -19,6 +19,15 @@ namespace fsdp::simulator {
 
 /// Durations of one call's ops, as running sums, so that any stretch of ops is one subtraction.
 struct CallTimes {
+  /// Tensors that ranks with other experts exchange, in the order of a run.
+  struct Exchange {
+    int op = 0;  ///< In the block.
+    Bytes bytes;
+    bool is_read_by_host = false;  ///< The host reads it, and waits for it.
+  };
+  std::vector<Exchange> forward_exchanges = {};
+  std::vector<Exchange> recompute_exchanges = {};
+  std::vector<Exchange> backward_exchanges = {};
   std::vector<Seconds> forward;       ///< [num ops + 1] Device time of the ops before.
   std::vector<Seconds> backward;      ///< [num ops + 1]
   std::vector<Seconds> cpu_forward;   ///< [num ops + 1] CPU time to issue them.
@@ -110,6 +119,7 @@ struct TimelineInput {
   bool limits_gathers = false;  ///< FSDP1's limit_all_gathers.
   bool reduces_apart = false;   ///< True if reduce-scatters have a communicator of their own.
   bool copies_kept = false;     ///< FSDP1 with CPU offload: also copies the shards of units that are still gathered.
+  const CollectiveCost* experts = nullptr;         ///< Those of ranks that share experts.
   const std::vector<OtherTime>* others = nullptr;  ///< [Plan::also] nullptr if there are none.
 };
 
@@ -119,8 +129,8 @@ struct TimelineResult {
   Seconds exposed{0};
   Seconds optimizer{0};
   /// Per collective in issue order, aligned with the schedule's Unshard, ReduceGrads (two entries with an all-reduce),
-  /// SyncBuffers, ReduceBucket (two for SimpleFSDP, if it sums over copies and shards), FetchParameters and
-  /// GatherParameters.
+  /// Forward and Backward (one for each exchange of tokens), SyncBuffers, ReduceBucket (two for SimpleFSDP, if it sums
+  /// over copies and shards), FetchParameters and GatherParameters.
   std::vector<Seconds> exposed_of_collective;
 };
 

@@ -54,6 +54,38 @@ def both(more, trainer, version=2):
     return {**fsdp(more, version), "sft.yaml": trainer}
 
 
+AXOLOTL = """base_model: Qwen/Qwen3-8B
+datasets:
+  - path: data
+    type: alpaca
+fsdp_version: 2
+fsdp_config:
+  cpu_ram_efficient_loading: true
+  transformer_layer_cls_to_wrap: Qwen3DecoderLayer
+  reshard_after_forward: true
+learning_rate: 1.0e-5
+micro_batch_size: 1
+gradient_accumulation_steps: 1
+optimizer: adamw_torch_fused
+sequence_len: 2048
+"""
+PLAIN_AXOLOTL = {"axolotl.yml": AXOLOTL}
+
+
+def axo(more="", **changes):
+    """The file with more lines, and with other values of its keys; None removes one."""
+    text = AXOLOTL
+    for key, value in changes.items():
+        lines = [line for line in text.splitlines() if line.strip().startswith(f"{key}:")]
+        assert len(lines) == 1, key
+        text = text.replace(lines[0] + "\n", "" if value is None else lines[0].split(":")[0] + f": {value}\n")
+    return {"axolotl.yml": text + more}
+
+
+def axo_fsdp(line):
+    return {"axolotl.yml": AXOLOTL.replace("  reshard_after", f"  {line}\n  reshard_after")}
+
+
 PLAIN = {"fsdp.yaml": FSDP2}
 PLAIN1 = {"fsdp.yaml": FSDP1}
 PLAIN_SFT = {"sft.yaml": SFT}
@@ -265,6 +297,57 @@ CASES = {
 }  # fmt: skip
 
 # Files as their programs ship or write them.
+CASES.update({
+    "axolotl-unknown-key": [
+        ("error", "/sequence_length", axo("sequence_length: 4096\n"), PLAIN_AXOLOTL),
+        ("note", "/somebodys_own", axo("somebodys_own: 1\n"), axo("somebodys_own: 1\nplugins: [mine.Plugin]\n")),
+        ("error", "/fsdp_config/reshard_after_foward", axo_fsdp("reshard_after_foward: true"), axo_fsdp("fsdp_offload_params: false")),
+    ],
+    "axolotl-version-1": [
+        ("warning", "/fsdp_config", axo(fsdp_version=None), PLAIN_AXOLOTL),
+        ("note", "/fsdp_version", axo(fsdp_version=1), PLAIN_AXOLOTL),
+    ],
+    "axolotl-ignored-key": [
+        ("error", "/fsdp_config/sharding_strategy", axo_fsdp("sharding_strategy: SHARD_GRAD_OP"), PLAIN_AXOLOTL),
+        ("note", "/fsdp_config/fsdp_use_orig_params", axo_fsdp("fsdp_use_orig_params: true"), PLAIN_AXOLOTL),
+        ("note", "/fsdp_config/limit_all_gathers", axo_fsdp("limit_all_gathers: true"), PLAIN_AXOLOTL),
+    ],
+    "axolotl-wrap": [
+        ("error", "/fsdp_config/transformer_layer_cls_to_wrap", axo(transformer_layer_cls_to_wrap="LlamaDecoderLayer"), PLAIN_AXOLOTL),
+        ("warning", "/fsdp_config", axo(transformer_layer_cls_to_wrap=None), PLAIN_AXOLOTL),
+    ],
+    "axolotl-loading": [
+        ("warning", "/fsdp_config/cpu_ram_efficient_loading", axo(cpu_ram_efficient_loading="false"), PLAIN_AXOLOTL),
+        ("warning", "/fsdp_config", axo(cpu_ram_efficient_loading=None), PLAIN_AXOLOTL),
+        ("error", "/fsdp_config/cpu_ram_efficient_loading", axo("adapter: qlora\nload_in_4bit: true\n"),
+         axo("adapter: qlora\nload_in_4bit: true\n", cpu_ram_efficient_loading="false")),
+    ],
+    "axolotl-packing": [
+        ("error", "/sample_packing", axo("sample_packing: true\n"), axo("sample_packing: true\nflash_attention: true\n")),
+        ("error", "/attn_implementation", axo("sample_packing: true\nattn_implementation: fp8\n"),
+         axo("sample_packing: true\nattn_implementation: flash_attention_2\n")),
+    ],
+    "axolotl-checkpoints-twice": [
+        ("error", "/fsdp_config/activation_checkpointing",
+         {"axolotl.yml": axo_fsdp("activation_checkpointing: true")["axolotl.yml"] + "gradient_checkpointing: true\n"},
+         axo_fsdp("activation_checkpointing: true")),
+    ],
+    "axolotl-optimizer": [
+        ("error", "/optimizer", axo(optimizer="adamw_bnb_8bit"), axo(optimizer="adamw_torch_8bit")),
+        ("error", "/optimizer", axo(optimizer="adamw_8bit"), axo(optimizer="adamw_8bit", fsdp_version=1)),
+    ],
+    "axolotl-plugin": [
+        ("error", "/liger_rope", axo("liger_rope: true\n"),
+         axo("liger_rope: true\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n")),
+        ("error", "/cut_cross_entropy", axo("cut_cross_entropy: true\n"),
+         axo("cut_cross_entropy: true\nplugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n")),
+    ],
+    "axolotl-pinned-memory": [
+        ("error", "/fsdp_config/cpu_offload_pin_memory", axo_fsdp("cpu_offload_pin_memory: false"),
+         axo_fsdp("offload_params: true\n  cpu_offload_pin_memory: false")),
+    ],
+})  # fmt: skip
+
 CLEAN = {
     "accelerate's examples, fsdp.yaml": {"fsdp.yaml": """compute_environment: LOCAL_MACHINE
 debug: false
@@ -314,5 +397,6 @@ tpu_env: []
   "train_micro_batch_size_per_gpu": "auto", "wall_clock_breakdown": false
 }
 """},
+    "a file of axolotl": PLAIN_AXOLOTL,
     "one GPU": {"one.yaml": "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nmixed_precision: 'no'\nnum_processes: 1\nfsdp_config: {}\n"},
 }  # fmt: skip

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-from check_cases import CASES, CLEAN, FSDP2, SFT  # noqa: E402
+from check_cases import AXOLOTL, CASES, CLEAN, FSDP2, SFT  # noqa: E402
 from cli_test import Tester  # noqa: E402
 
 MOST_SECONDS = 0.3
@@ -159,6 +159,21 @@ fsdp_config:
     tester.check(mended == json_text.replace('"fp16": {"enabled": true}', '"fp16": {"enabled": false}'), mended)
 
 
+def check_fix_of_axolotl(tester):
+    text = AXOLOTL.replace("optimizer: adamw_torch_fused", "optimizer: adamw_bnb_8bit  # small states")
+    text = text.replace("Qwen3DecoderLayer", "LlamaDecoderLayer").replace("  reshard", "  use_orig_params: true\n  activation_checkpointing: true\n  reshard")
+    text += "gradient_checkpointing: true\nsample_packing: true\nattn_implementation: 'fp8'\nmy_own_key: 1\n"
+    write(tester, {"axolotl.yml": text})
+    code, out, err = tester.run("check axolotl.yml --fix")
+    mended = (tester.folder / "axolotl.yml").read_text(encoding="utf-8")
+    expected = text.replace("adamw_bnb_8bit", "adamw_torch_8bit").replace("LlamaDecoderLayer", "Qwen3DecoderLayer")
+    expected = expected.replace("  use_orig_params: true\n", "").replace("activation_checkpointing: true\n  re", "activation_checkpointing: false\n  re")
+    expected = expected.replace("'fp8'", "'flash_attention_2'").replace("my_own_key: 1\n", "")
+    tester.check(mended == expected and code == 0, f"--fix writes, with exit {code}: {err}{out}\n{mended}")
+    found = findings_of_line(tester, "axolotl train axolotl.yml --optimizer adamw_8bit")
+    tester.check([f["pointer"] for f in found if f["rule"] == "axolotl-optimizer"] == ["/optimizer"], f"A line of axolotl: {found}")
+
+
 def check_hooks(tester):
     """The action's script and the hook's line, as GitHub and pre-commit run them."""
     write(tester, {"fsdp.yaml": FSDP2, "bad.yaml": FSDP2.replace("bf16", "bfloat16")})
@@ -174,9 +189,9 @@ def check_hooks(tester):
 
 
 def check_unreadable(tester):
-    write(tester, {"bad.yaml": "a: [", "other.yaml": "hello: 1\n", "axolotl.yaml": "base_model: x\nlearning_rate: 1\n"})
+    write(tester, {"bad.yaml": "a: [", "other.yaml": "hello: 1\n", "factory.yaml": "model_name_or_path: x\nfinetuning_type: lora\n"})
     for words, part in (("check", "nothing to check"), ("check no.yaml", "no.yaml"), ("check bad.yaml", "bad.yaml:1"),
-                        ("check other.yaml", "no configuration that is checked"), ("check axolotl.yaml", "no configuration"),
+                        ("check other.yaml", "no configuration that is checked"), ("check factory.yaml", "no configuration"),
                         ("check no_such_model", "neither a configuration nor a model"), ("check -- ls", "starts no script"),
                         ("check bad.yaml -- python train.py", "Unexpected"), ("check qwen3_8b", "no configuration to check"),
                         ("gpt2 --gpus 2 --mem 16G --format sarif", "Only check prints")):
@@ -228,6 +243,7 @@ def main():
         check_costs(tester)
         check_lines(tester)
         check_fix(tester)
+        check_fix_of_axolotl(tester)
         check_hooks(tester)
         check_unreadable(tester)
         check_hostile(tester)

@@ -62,6 +62,8 @@ def check_stale_plan(tester, folder):
 def check_hub_names(tester):
     for name, spec in (("Qwen/Qwen3-8B", "qwen3_8b"), ("qwen/qwen3-8b", "qwen3_8b"),
                        ("meta-llama/Llama-3.1-8B", "llama3_1_8b"), ("meta-llama/Llama-3.1-8B-Instruct", "llama3_1_8b"),
+                       ("meta-llama/Meta-Llama-3-8B-Instruct", "llama3_8b"), ("Qwen/Qwen3-4B-Instruct-2507", "qwen3_4b"),
+                       ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2_5_0_5b"), ("meta-llama/Llama-3.3-70B-Instruct", "llama3_3_70b"),
                        ("mistralai/Mixtral-8x7B-v0.1", "mixtral_8x7b"),
                        ("GOOGLE-BERT/bert-large-uncased", "bert_large"), ("google/gemma-2-9b", "gemma2_9b"),
                        ("openai-community/gpt2", "gpt2"), ("openai/whisper-large-v3", "whisper_large_v3"),

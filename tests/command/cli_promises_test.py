@@ -94,6 +94,7 @@ def test_values_in_help_are_accepted(tester, jobs):
     """Each value that --help names for an option is taken, and means itself."""
     base = {"--intra-link": "--gpu H100 --gpus 2 --intra-bandwidth 100GB/s", "--network": "--gpu T4 --gpus 1 --nodes 2",
             "--packed-attention": "--gpu L4 --gpus 2 --packing 512",
+            "--ddp-arguments": "--gpu L4 --gpus 2 --runtime ddp --precision bf16",
             "--optimizer": "--gpu L4 --gpus 2 --runtime ddp --precision bf16"}  # Some update no DTensors.
     needs = {"--separate-reduce-scatter yes": "--gpu L4 --gpus 2 --torch 2.13", "--cuda-graphs yes": "--gpu L4 --gpus 2 --torch 2.13",
              "--precision fp16": "", "--precision autocast": "--gpu L4 --gpus 2 --runtime ddp",
@@ -111,7 +112,7 @@ def test_values_in_help_are_accepted(tester, jobs):
         for value in choices.split():
             machines = needs.get(f"{option} {value}") or base.get(option, "--gpu L4 --gpus 2")
             model = "gpt2"
-            if value.startswith("torchtitan") or value == "flex":  # It has no GPT-2, and FlexAttention has no dropout.
+            if value.startswith(("torchtitan", "automodel")) or value == "flex":  # They have no GPT-2, and FlexAttention no dropout.
                 model = "llama3_1_8b"
             rows = "--batch 1 --seq 128"
             if option == "--packed-attention" or value == "torchtitan-0.3":

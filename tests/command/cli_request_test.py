@@ -23,8 +23,8 @@ def check_names_of_other_programs(tester):
                         (f"mlp {machines} --qlora", "Write --lora 16 --quantize nf4, or nf4,double"),
                         (f"mlp {machines} --lora-rank 16", "Write --lora 16"),
                         (f"mlp {machines} --sample-packing", "Write --packing 8192"),
-                        (f"mlp {machines} --float8", "8-bit floats are not modeled"),
-                        (f"mlp {machines} --precision fp8", "8-bit floats are not modeled"),
+                        (f"mlp {machines} --float8", "Write --fp8 tensorwise, rowwise or rowwise_with_gw_hp"),
+                        (f"mlp {machines} --precision fp8", "Write --fp8 tensorwise beside --precision"),
                         (f"mlp {machines} --optimizer adamw8bit", "Write adamw_8bit."),
                         (f"mlp {machines} --optimizer galore_adamw", "Optimizers that project gradients are not predicted."),
                         (f"mlp {machines} --optimizer-state-dtype 8bit", "Write --optimizer adamw_8bit"),
@@ -64,6 +64,38 @@ def check_a_printed_batch_can_be_typed_back(tester):
         small = json.loads(tester.run(f"{words} --json --batch 1")[1])["plan"]
         samples = [each["model"]["dimensions"]["batch"] * each.get("accumulation", 1) for each in (plan, small)]
         tester.check(samples[0] == samples[1], f"{words}: --batch 1 has {samples[1]} samples, and not {samples[0]}.")
+
+
+def check_files_of_automodel(tester):
+    """The GPUs that are typed divide its global batch; what is not predicted is named at its place."""
+    file = {"recipe": "TrainFinetuneRecipeForNextTokenPrediction", "step_scheduler": {"global_batch_size": 64, "local_batch_size": 4},
+            "model": {"_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
+                      "pretrained_model_name_or_path": "Qwen/Qwen3-0.6B", "torch_dtype": "bf16"},
+            "distributed": {"strategy": "fsdp2", "dp_size": "none"}, "dataset": {"_target_": "a.make_squad_dataset"},
+            "loss_fn": {"_target_": "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"},
+            "optimizer": {"_target_": "torch.optim.Adam", "weight_decay": 0}}  # fmt: skip
+    (tester.folder / "automodel.yaml").write_text(json.dumps(file))
+    machines = "--gpus 8 --gpu H100"
+    code, _, err = tester.run(f"automodel.yaml {machines}")
+    tester.check(code == 2 and "Write --seq N, the tokens of the longest row." in " ".join(err.split()), err)
+    code, out, err = tester.run(f"automodel.yaml {machines} --seq 512 --json")
+    tester.check(code == 0, err)
+    plan = json.loads(out)["plan"]
+    tester.check((plan["runtime"]["flavor"], plan["accumulation"], plan["model"]["dimensions"]["batch"]) == ("automodel", 2, 4), str(plan))
+    tester.check("NeMo Automodel 0.7.0: fsdp-plan Qwen/Qwen3-0.6B" in " ".join((out + err).split()), out + err)
+    (tester.folder / "one.yaml").write_text(json.dumps({**file, "step_scheduler": {"global_batch_size": 4, "local_batch_size": 4}}))
+    code, out, err = tester.run("one.yaml --gpus 1 --gpu H100 --seq 512 --json")
+    tester.check(code == 0 and json.loads(out)["plan"]["runtime"]["name"] == "pytorch-ddp", out + err)
+    code, out, err = tester.run("automodel.yaml --gpus 1 --gpu H100 --seq 512")
+    tester.check(code == 2 and "Micro-batches on one GPU" in " ".join(err.split()), out + err)
+    for section, keys, said in (("distributed", {"ep_size": 8}, "/distributed/ep_size: It asks for expert parallelism"),
+                                ("model", {"pretrained_model_name_or_path": "gpt2"}, "GPT2LMHeadModel was not compared with a run"),
+                                ("distributed", {"activation_checkpointing": True}, "a checkpoint around each module of a block"),
+                                ("packed_sequence", {"packed_sequence_size": 4096}, "It asks for packed rows")):
+        wrong = {**file, section: {**file.get(section, {}), **keys}}
+        (tester.folder / "wrong.yaml").write_text(json.dumps(wrong))
+        code, out, err = tester.run(f"wrong.yaml {machines} --seq 512")
+        tester.check(code == 2 and said in " ".join(err.split()), f"{section}: {out}{err}")
 
 
 def check_cards_without_bf16(tester):
@@ -144,6 +176,7 @@ def main(root, binary):
         tester = Tester(root, binary, pathlib.Path(folder))
         check_names_of_other_programs(tester)
         check_a_printed_batch_can_be_typed_back(tester)
+        check_files_of_automodel(tester)
         check_cards_without_bf16(tester)
         check_a_plan_for_a_trainer_has_room(tester)
         check_a_trainer_is_offered_what_it_says(tester)

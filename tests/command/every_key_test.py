@@ -109,12 +109,22 @@ def small_decoder(block: str, **options: Any) -> Json:
 
 LATENT = {"kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16}
 EXPERTS = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2, "stacked": True, "shared_intermediate_size": 64}
+LINEAR = {"linear_attention": True, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+NEMOTRON = {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 8, "head_dim": 16, "intermediate_size": 128}
 # Options that do something beside these alone.
 WITH_OTHERS = {
     "decoder_layer/layer_dropout": small_decoder("decoder_layer", num_key_value_heads=2, head_dim=16, intermediate_size=128,
                                                  norms="shared_last"),
     "decoder_layer/complex_rotary": small_decoder("decoder_layer", intermediate_size=128, **LATENT),
+    **{f"{block}/temperature_tuning": small_decoder(block, num_key_value_heads=2, head_dim=16, rope=False, **widths)
+       for block, widths in (("decoder_layer", {"intermediate_size": 128}), ("moe_layer", EXPERTS), ("llama4_layer", {"intermediate_size": 128}))},
+    "llama4_layer/num_experts_per_tok": small_decoder("llama4_layer", num_key_value_heads=2, head_dim=16, intermediate_size=128,
+                                                      num_experts=4),
     "moe_layer/complex_rotary": small_decoder("moe_layer", **EXPERTS, **LATENT),
+    "decoder_layer/fused_linear_projections": small_decoder("decoder_layer", intermediate_size=128, **LINEAR),
+    "moe_layer/fused_linear_projections": small_decoder("moe_layer", **EXPERTS, **LINEAR),
+    "llama4_layer/fused_linear_projections": small_decoder("llama4_layer", intermediate_size=128, **LINEAR),
+    "nemotron_h_block/mixer": small_decoder("nemotron_h_block", **NEMOTRON),
     "moe_layer/mlp_bias": small_decoder("moe_layer", num_key_value_heads=2, head_dim=16, **EXPERTS),
 }
 
@@ -245,6 +255,8 @@ IN_CONTEXT: dict[str, Json] = {
     "runtime/quirks/all_reduce_output_kept": {**HYBRID, "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}, "parameter_dtype": "float32"},
     "runtime/quirks/forward_all_gather_output_kept": {"model": {**FEW_TOKENS["model"], "frozen": ["model.embed_tokens", "model.layers"]}},
     "runtime/quirks/clip_reduces_each_norm": {"optimizer": {"clip_grad_norm": 1.0}},
+    "runtime/implementations/norm_in_float64": {"optimizer": {"clip_grad_norm": 1.0}},
+    "runtime/implementations/lora_in_one_op": {"model": {"lora": {"r": 4}}},
     "runtime/quirks/skip_collectives_of_one": {"mesh": {"replicate": 4, "shard": 1}},
 }
 OWN_VALUES: dict[str, list[Any]] = {
@@ -420,6 +432,7 @@ class EveryKey(unittest.TestCase):
                               whole: Json) -> None:
         if name in WITH_OTHERS:
             places = [(WITH_OTHERS[name], 2)]
+        places = [WITH_OTHERS_AT[name]] if name in WITH_OTHERS_AT else places
         for spec, i in places[:6]:
             base = self.program.expanded(spec)
             self.assertNotEqual(base, REFUSED, f"{name}: {spec['name']} is refused")
@@ -430,6 +443,8 @@ class EveryKey(unittest.TestCase):
         self.fail(f"{name} changes no model")
 
 
+# As WITH_OTHERS, and the place of the module.
+WITH_OTHERS_AT = {"rotary_table/chunked_mask": (changed(small_lm(), ("modules", "1", "sliding_window"), 16), 1)}
 WITHOUT_OPTIONS = {"vit_pooler"}
 
 # Keys that neither a shipped model nor a case of the op rules has.

@@ -41,6 +41,8 @@ from fsdp_plan_runner.training import Batch, run_forward  # noqa: E402
 from hf_decoders_of_2025 import DECODERS  # noqa: E402
 
 transformers.logging.set_verbosity_error()
+# transformers 5.24.0 reads an attribute that no output of Llama 4's decoder has, when all is computed.
+transformers.modeling_outputs.MoeCausalLMOutputWithPast.image_outputs = None
 
 VERSION = int(transformers.__version__.partition(".")[0])
 # What a folder says whose experts are modules, as only transformers 4 makes them.
@@ -448,6 +450,11 @@ def _qwen3(hidden: int, inner: int, layers: int, heads: int, **more: Any) -> dic
             "use_sliding_window": False, "vocab_size": 151936, **more}
 
 
+def _qwen2(hidden: int, inner: int, layers: int, heads: int, shared: int, **more: Any) -> dict[str, Any]:
+    return {**_qwen3(hidden, inner, layers, heads), "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+            "num_key_value_heads": shared, "vocab_size": 152064, "use_mrope": False, "sliding_window": 131072, **more}
+
+
 def _gpt2(width: int, layers: int, heads: int) -> dict[str, Any]:
     return {"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "embd_pdrop": 0.1,
             "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": width, "n_head": heads,
@@ -463,6 +470,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
                         max_position_embeddings=4096),
     "llama3_1_8b": _llama(4096, 14336, 32, 32, 8),
     "llama3_1_70b": _llama(8192, 28672, 80, 64, 8),
+    "llama3_8b": _llama(4096, 14336, 32, 32, 8, rope_scaling=None, max_position_embeddings=8192),
+    "llama3_70b": _llama(8192, 28672, 80, 64, 8, rope_scaling=None, max_position_embeddings=8192),
+    "llama3_3_70b": _llama(8192, 28672, 80, 64, 8),
     "llama3_1_405b": _llama(16384, 53248, 126, 128, 8),
     "llama3_2_1b": _llama(2048, 8192, 16, 32, 8, head_dim=64, tie_word_embeddings=True,
                           rope_scaling={**LLAMA_31, "factor": 32.0}),
@@ -473,9 +483,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "mixtral_8x7b": {**_mistral(rope_theta=1000000.0, sliding_window=None), "architectures": ["MixtralForCausalLM"],
                      "model_type": "mixtral", "num_experts_per_tok": 2, "num_local_experts": 8,
                      "output_router_logits": False, "router_aux_loss_coef": 0.02},
-    "qwen2_5_7b": {**_qwen3(3584, 18944, 28, 28), "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
-                   "num_key_value_heads": 4, "vocab_size": 152064, "use_mrope": False, "sliding_window": 131072,
-                   "head_dim": 128},
+    "qwen2_5_0_5b": _qwen2(896, 4864, 24, 14, 2, head_dim=64, vocab_size=151936, tie_word_embeddings=True),
+    "qwen2_5_1_5b": _qwen2(1536, 8960, 28, 12, 2, vocab_size=151936, tie_word_embeddings=True),
+    "qwen2_5_3b": _qwen2(2048, 11008, 36, 16, 2, vocab_size=151936, tie_word_embeddings=True),
+    "qwen2_5_7b": _qwen2(3584, 18944, 28, 28, 4),
+    "qwen2_5_14b": _qwen2(5120, 13824, 48, 40, 8, rms_norm_eps=1e-05),
+    "qwen2_5_32b": _qwen2(5120, 27648, 64, 40, 8, rms_norm_eps=1e-05),
+    "qwen2_5_72b": _qwen2(8192, 29568, 80, 64, 8, rms_norm_eps=1e-05),
     "qwen3_0_6b": _qwen3(1024, 3072, 28, 16, tie_word_embeddings=True),
     "qwen3_1_7b": _qwen3(2048, 6144, 28, 16, tie_word_embeddings=True),
     "qwen3_4b": _qwen3(2560, 9728, 36, 32, tie_word_embeddings=True),

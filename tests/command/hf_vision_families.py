@@ -15,7 +15,14 @@ TOWER = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 def of_vision_models(small: dict[str, Any]) -> Families:
     """`small`: sizes of a decoder."""
     mrope = {**small, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+    hybrid = {**small, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+              "rope_parameters": {**mrope["rope_parameters"], "partial_rotary_factor": 0.5},
+              "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40}
     return {
+        "qwen3_5_vision": ("Qwen3_5Config", "Qwen3_5ForConditionalGeneration", ({"text_config": hybrid, "vision_config": QWEN_TOWER},)),
+        "qwen3_5_moe_vision": ("Qwen3_5MoeConfig", "Qwen3_5MoeForConditionalGeneration", (
+            {"text_config": {**hybrid, **experts}, "vision_config": QWEN_TOWER, "tie_word_embeddings": True},)),
         "qwen2_vl": ("Qwen2VLConfig", "Qwen2VLForConditionalGeneration", (
             {"text_config": mrope, "vision_config": {"depth": 2, "embed_dim": 32, "num_heads": 2, "hidden_size": 48, "mlp_ratio": 3}},)),
         "qwen2_5_vl": ("Qwen2_5_VLConfig", "Qwen2_5_VLForConditionalGeneration", (
@@ -36,6 +43,9 @@ def of_vision_models(small: dict[str, Any]) -> Families:
             {"text_config": {**small, "head_dim": 8, "sliding_window": 5, "layer_types": LOCAL_AND_GLOBAL}, "mm_tokens_per_image": 4,
              "tie_word_embeddings": False,
              "vision_config": {"model_type": "siglip_vision_model", **TOWER}})),
+        "llama4": ("Llama4Config", "Llama4ForConditionalGeneration", (
+            {"text_config": {**small, "head_dim": 8, "intermediate_size_mlp": 56, "num_local_experts": 4, "num_experts_per_tok": 2},
+             "vision_config": {**TOWER, "projector_input_dim": 40, "projector_output_dim": 40, "vision_output_dim": 40}},)),
         "mistral3": ("Mistral3Config", "Mistral3ForConditionalGeneration", (
             {"text_config": {"model_type": "mistral", **small, "sliding_window": None}, "tie_word_embeddings": False,
              "vision_config": {"model_type": "pixtral", **TOWER}},

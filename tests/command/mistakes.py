@@ -8,7 +8,7 @@ BAD_FILES = {
     "nan.json": '{"format_version": "1.0", "dimensions": {"batch": NaN}}',
     "list.json": "[1, 2]\n",
     "binary.json": "\x00\x01\x02",
-    "hub.json": '{"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "hidden_size": 4096}',
+    "hub.json": '{"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "hidden_size": 4096}',
     "deepspeed.json": '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}',
     "accelerate.yaml": "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n",
     "escapes.json": '{"format_version": "1.0", "\\u001b[31mred": 3, "dimensions": {"\x9b\u202e": 1}}',
@@ -55,7 +55,7 @@ qwen3_tts --cluster dgx_z100
 qwen3_tts --cluster empty.json --gpu T4
 qwen3_tts --gpus 4 --mem 16G --intra-link pci --network token-ring --nic-bandwidth 400Gbps
 qwen3_tts --gpuss 4 --memm 16G --wrp root
-qwen3_tts --gpus 4 --mem 16G --tp 2 --peft 8 --fp8 --deepspeed ds.json
+qwen3_tts --gpus 4 --mem 16G --tp 2 --peft 8 --float8 --deepspeed ds.json
 qwen3_tts --gpus 4 --mem 16G --seq k --host-mem 64
 qwen3_tts --mem --gpus 4
 qwen3_tts --gpus

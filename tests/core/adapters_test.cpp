@@ -33,7 +33,7 @@ TEST(Adapters, TextIsReadAsItIsWritten) {
   EXPECT_EQ(lora_of("16"), (LoraOptions{.r = 16}));
   const LoraOptions all = {.r = 16, .alpha = 32, .dropout = 0.05, .targets = {"q_proj", "v_proj"}};
   EXPECT_EQ(lora_of("r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05"), all);
-  for (const LoraOptions& each : {all, LoraOptions{}, LoraOptions{.r = 3, .alpha = 0.5}})
+  for (const LoraOptions& each : {all, LoraOptions{}, LoraOptions{.r = 3, .alpha = 0.5, .input_grads = true}})
     EXPECT_EQ(lora_of(to_text(each)), each);
   EXPECT_EQ(sentence_of(all), "LoRA r=16 on q_proj and v_proj");
   EXPECT_EQ(python_of(all),
@@ -41,9 +41,24 @@ TEST(Adapters, TextIsReadAsItIsWritten) {
   EXPECT_EQ(python_of({.r = 8}), "LoraConfig(r=8, lora_alpha=8, target_modules=\"all-linear\")");
 }
 
+TEST(Adapters, TheEmbeddingRequiresAGradientIfAsked) {
+  const auto requested = [](const Model& model) {
+    std::vector<std::string> names;
+    for (const Block& block : model.blocks) {
+      for (const Value& value : block.values) {
+        if (value.requires_grad) names.push_back(value.name);
+      }
+    }
+    return names.size();
+  };
+  EXPECT_EQ(requested(adapted_model("llama3_2_1b.json", "r=8,input_grads=yes")), 1U);
+  EXPECT_EQ(requested(adapted_model("llama3_2_1b.json", "r=8,input_grads=no")), 0U);
+  EXPECT_EQ(mistake_in("r=8,input_grads=maybe").substr(0, 45), "--lora: \"input_grads=maybe\" is not yes or no.");
+}
+
 TEST(Adapters, MistakesInTheTextAreNamed) {
   EXPECT_EQ(mistake_in("rank=16"),
-            "--lora: Unknown key \"rank\". Known are r, alpha, targets, dropout and modules_to_save.");
+            "--lora: Unknown key \"rank\". Known are r, alpha, targets, dropout, modules_to_save and input_grads.");
   EXPECT_EQ(mistake_in("alhpa=16"), "--lora: Unknown key \"alhpa\". Did you mean \"alpha\"?");
   EXPECT_EQ(mistake_in("0"), "--lora: The rank r is 0. It is at least 1.");
   EXPECT_EQ(mistake_in("r=8,dropout=1"), "--lora: dropout is 1. It is a probability below 1, such as 0.05.");

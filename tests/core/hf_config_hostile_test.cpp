@@ -132,8 +132,8 @@ TEST(HfConfig, ReportsEveryError) {
 }
 
 TEST(HfConfig, UnknownArchitectureIsOneError) {
-  EXPECT_EQ(refused(R"({"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": "x"})"),
-            Sentences{"This is the configuration of a NemotronHForCausalLM (nemotron_h), whose blocks are not "
+  EXPECT_EQ(refused(R"({"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "hidden_size": "x"})"),
+            Sentences{"This is the configuration of a FalconH1ForCausalLM (falcon_h1), whose blocks are not "
                       "built in."});
   EXPECT_EQ(refused(R"({"architectures": ["MambaForCausalLM"]})"),
             Sentences{"This is the configuration of a MambaForCausalLM, whose blocks are not built in."});
@@ -141,15 +141,15 @@ TEST(HfConfig, UnknownArchitectureIsOneError) {
             Sentences{"There are no blocks for LlamaForSequenceClassification."});
   EXPECT_EQ(refused(config("bert", "")), Sentences{"A bert without a class in \"architectures\"."});
   const auto error = read(R"({"model_type": "resnet"})").error().front();
-  EXPECT_EQ(
-      error.hint,
-      "There are some for arcee, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma, gemma2, "
-      "gemma3, gemma3_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_oss, granite, hunyuan_v1_dense, kimi_k2, "
-      "llama, minimax_m2, ministral, ministral3, mistral, mistral3, mixtral, nemotron, olmo2, olmo3, phi, phi3, qwen2, "
-      "qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, "
-      "stablelm, "
-      "starcoder2, t5, vit, whisper, xlm-roberta; for another, "
-      "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
+  EXPECT_EQ(error.hint,
+            "There are some for arcee, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma,"
+            " gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, glm4_moe_lite, gpt2, gpt_oss, granite, "
+            "hunyuan_v1_dense, kimi_k2, llama, llama4, llama4_text, minimax_m2, ministral, ministral3, mistral, "
+            "mistral3, mixtral, nemotron, nemotron_h, olmo2, olmo3, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, "
+            "qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, "
+            "qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, whisper, xlm-"
+            "roberta; for another, "
+            "capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
 }
 
 TEST(HfConfig, TowersAreNamedAndTheTextPartIsOffered) {

@@ -62,6 +62,20 @@ const Examples& layer_examples() {
        {.attributes = {.packed = PackedAttention::FlashAttn, .documents = {2, 1}},
         .inputs = {{1, 3, 4, 8}, {1, 3, 2, 8}, {1, 3, 2, 8}, {3}, {3}},
         .outputs = {{1, 3, 32}}}},
+      {OpKind::CausalConv1d, {.inputs = {{2, 3, 4}}, .parameters = {{4, 1, 5}, {4}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::DecayRate, {.inputs = {{2, 3, 4}}, .parameters = {{4}, {4}}, .outputs = {{2, 3, 4}}}},
+      // Two heads of queries and keys of 8, and four of values: 2 * 2 * 8 + 4 * 5 = 52.
+      {OpKind::GatedDeltaRule,
+       {.attributes = {.heads = 4, .kv_heads = 2, .head_dim = 8, .length = 64},
+        .inputs = {{2, 3, 52}, {2, 3, 4}, {2, 3, 4}},
+        .outputs = {{2, 3, 4, 5}}}},
+      // Four heads of 5, and two groups that write and read states of 3: 4 * 5 + 2 * 2 * 3 = 32.
+      {OpKind::StateSpace,
+       {.attributes = {.heads = 4, .head_dim = 5, .length = 64, .groups = 2},
+        .inputs = {{2, 3, 32}, {2, 3, 4}},
+        .parameters = {{4}, {4}, {4}},
+        .outputs = {{2, 3, 20}}}},
+      {OpKind::GatedRmsNorm, {.inputs = {{2, 3, 4}, {2, 3, 4}}, .parameters = {{4}}, .outputs = {{2, 3, 4}}}},
   };
   return all;
 }
@@ -79,6 +93,7 @@ const Examples& other_examples() {
       {OpKind::Scale, {.inputs = {{}}, .outputs = {{}}}},
       {OpKind::Softcap, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
       {OpKind::LigerGlu, {.inputs = {{2, 3}, {2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::LowRank, {.inputs = {{2, 3}, {2, 5}}, .parameters = {{4, 5}, {3, 4}}, .outputs = {{2, 3}}}},
       {OpKind::Dropout, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
       {OpKind::Cast, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
       {OpKind::Detach, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
@@ -110,19 +125,8 @@ const Examples& other_examples() {
         .outputs = {{2, 64, 56, 56}}}},
       {OpKind::AdaptiveAvgPool2d,
        {.attributes = {.length = 1}, .inputs = {{2, 512, 7, 7}}, .outputs = {{2, 512, 1, 1}}}},
-      {OpKind::Router, {.attributes = {.experts_per_token = 2}, .inputs = {{6, 8}}, .outputs = {{6, 2}, {6, 2}}}},
-      {OpKind::Experts,
-       {.attributes = {.num_experts = 2, .experts_per_token = 1},
-        .inputs = {{6, 4}, {6, 1}, {6, 1}},
-        .parameters = {{8, 4}, {8, 4}, {4, 8}, {8, 4}, {8, 4}, {4, 8}},
-        .outputs = {{6, 4}}}},
       {OpKind::Linear4bit,
        {.attributes = {.out_features = 6}, .inputs = {{2, 3, 8}}, .parameters = {{12, 1}}, .outputs = {{2, 3, 6}}}},
-      {OpKind::GroupedExperts,
-       {.attributes = {.num_experts = 2, .experts_per_token = 1},
-        .inputs = {{6, 4}, {6, 1}, {6, 1}},
-        .parameters = {{2, 16, 4}, {2, 4, 8}},
-        .outputs = {{6, 4}}}},
       {OpKind::CrossEntropy, {.attributes = {.shift = true}, .inputs = {{2, 3, 100}, {2, 3}}, .outputs = {{}}}},
       {OpKind::LinearCrossEntropy,
        {.attributes = {.shift = true}, .inputs = {{2, 3, 8}, {2, 3}}, .parameters = {{100, 8}}, .outputs = {{}}}},
@@ -133,11 +137,34 @@ const Examples& other_examples() {
   return all;
 }
 
+const Examples& expert_examples() {
+  static const Examples all = {
+      {OpKind::Router, {.attributes = {.experts_per_token = 2}, .inputs = {{6, 8}}, .outputs = {{6, 2}, {6, 2}}}},
+      {OpKind::Experts,
+       {.attributes = {.num_experts = 2, .experts_per_token = 1},
+        .inputs = {{6, 4}, {6, 1}, {6, 1}},
+        .parameters = {{8, 4}, {8, 4}, {4, 8}, {8, 4}, {8, 4}, {4, 8}},
+        .outputs = {{6, 4}}}},
+      {OpKind::GroupedExperts,
+       {.attributes = {.num_experts = 2, .experts_per_token = 1},
+        .inputs = {{6, 4}, {6, 1}, {6, 1}},
+        .parameters = {{2, 16, 4}, {2, 4, 8}},
+        .outputs = {{6, 4}}}},
+      {OpKind::DenseExperts,
+       {.attributes = {.num_experts = 2, .experts_per_token = 1},
+        .inputs = {{6, 4}, {6, 2}},
+        .parameters = {{2, 4, 16}, {2, 8, 4}},
+        .outputs = {{12, 4}, {12, 4}, {6, 2}}}},
+  };
+  return all;
+}
+
 const Examples& examples() {
   static const Examples all = [] {
-    Examples both = layer_examples();
-    both.insert(other_examples().begin(), other_examples().end());
-    return both;
+    Examples every = layer_examples();
+    every.insert(other_examples().begin(), other_examples().end());
+    every.insert(expert_examples().begin(), expert_examples().end());
+    return every;
   }();
   return all;
 }
@@ -229,6 +256,41 @@ TEST(OpShapes, ReportEachMismatch) {
   });
 }
 
+TEST(OpShapes, ReportMismatchesOfLinearAttention) {
+  expect_mismatches({
+      {OpKind::Split,
+       {.attributes = {.dim = -1, .lengths = {2, 5}}, .inputs = {{2, 6}}, .num_outputs = 2},
+       "split: [2, 6] does not split into 2 parts of these lengths."},
+      {OpKind::CausalConv1d,
+       {.inputs = {{2, 3, 4}}, .parameters = {{5, 1, 4}}},
+       "causal_conv1d: The weight [5, 1, 4] does not match [batch, seq, channels] of [2, 3, 4]."},
+      {OpKind::DecayRate,
+       {.inputs = {{2, 3, 4}}, .parameters = {{4}, {3}}},
+       "decay_rate: The parameters are not [4], one for each head of [2, 3, 4]."},
+      {OpKind::GatedDeltaRule,
+       {.attributes = {.heads = 4, .kv_heads = 2, .head_dim = 8, .length = 64},
+        .inputs = {{2, 3, 51}, {2, 3, 4}, {2, 3, 4}}},
+       "gated_delta_rule: [2, 3, 51] does not hold 2 queries and keys of 8 and 4 values."},
+      {OpKind::GatedDeltaRule,
+       {.attributes = {.heads = 4, .kv_heads = 2, .head_dim = 8, .length = 64},
+        .inputs = {{2, 3, 52}, {2, 3, 4}, {2, 3, 2}}},
+       "gated_delta_rule: The decay [2, 3, 4] and the beta [2, 3, 2] are not [2, 3, 4]."},
+      {OpKind::StateSpace,
+       {.attributes = {.heads = 4, .head_dim = 5, .length = 64, .groups = 3},
+        .inputs = {{2, 3, 32}, {2, 3, 4}},
+        .parameters = {{4}, {4}, {4}}},
+       "state_space: [2, 3, 32] does not hold 4 values of 5 and states of 3 groups."},
+      {OpKind::StateSpace,
+       {.attributes = {.heads = 4, .head_dim = 5, .length = 64, .groups = 2},
+        .inputs = {{2, 3, 32}, {2, 3, 4}},
+        .parameters = {{4}, {4}, {1}}},
+       "state_space: The step [2, 3, 4] and the parameters are not of 4 heads."},
+      {OpKind::GatedRmsNorm,
+       {.attributes = {.groups = 3}, .inputs = {{2, 4}, {2, 4}}, .parameters = {{4}}},
+       "gated_rms_norm: The width 4 does not divide into 3 groups."},
+  });
+}
+
 TEST(OpShapes, ReportMismatchesOfExperts) {
   expect_mismatches({
       {OpKind::Router,
@@ -252,6 +314,21 @@ TEST(OpShapes, ReportMismatchesOfExperts) {
         .inputs = {{6, 4}, {6, 1}, {6, 1}},
         .parameters = {{2, 16}, {2, 4, 16}, {2, 4}, {2, 8, 4}}},
        "grouped_experts: 4 parameters and a limit of 0."},
+      {OpKind::DenseExperts,
+       {.attributes = {.num_experts = 2, .experts_per_token = 1},
+        .inputs = {{6, 4}, {6, 3}},
+        .parameters = {{2, 4, 16}, {2, 8, 4}}},
+       "dense_experts: Tokens [6, 4] and scores [6, 3] do not match 2 experts."},
+      {OpKind::DenseExperts,
+       {.attributes = {.num_experts = 2, .experts_per_token = 3},
+        .inputs = {{6, 4}, {6, 2}},
+        .parameters = {{2, 4, 16}, {2, 8, 4}}},
+       "dense_experts: Scores [6, 2] do not give 3 experts per token."},
+      {OpKind::DenseExperts,
+       {.attributes = {.num_experts = 2, .experts_per_token = 1},
+        .inputs = {{6, 4}, {6, 2}},
+        .parameters = {{2, 4, 16}, {2, 4, 8}}},
+       "dense_experts: 2 experts with gate and up [2, 4, 16] and down [2, 4, 8] do not match [6, 4]."},
   });
 }
 

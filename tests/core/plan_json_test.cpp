@@ -146,7 +146,7 @@ p.json:11:97: /activation_checkpointing/selective_keep/0: Unknown op "linaer". D
 p.json:12:25: /optimizer/kind: Unknown optimizer "adamW". Did you mean "adamw"?
 p.json:12:52: /optimizer/clip_grad_norm: The limit is 0. Write a number above 0, or null for no limit.
 p.json:12:67: /optimizer/momentum: adamw has no momentum. Leave it out, or take sgd.
-p.json:13:25: /runtime/flavor: "keras" is not a known flavor. Write transformers, transformers-repeat-kv, torchtitan or torchtitan-0.3.
+p.json:13:25: /runtime/flavor: "keras" is not a known flavor. Write transformers, transformers-repeat-kv, torchtitan, torchtitan-0.3, automodel or automodel-hf.
 p.json:13:45: /runtime/version: The behavior of PyTorch "2.4.0" is not known. The nearest is 2.8. Known are 2.8, 2.9, 2.10, 2.11, 2.12, 2.13, 2.14 and 2.15.
 p.json:14:3: /cpu_ofload: Unknown key "cpu_ofload". Did you mean "cpu_offload"?
 )");
@@ -179,7 +179,8 @@ TEST(PlanJson, UnknownFlavorErrorListsAllFlavors) {
   }
   const Error error = runtime_of_flavor("another").error().front();
   EXPECT_EQ(error.what, "\"another\" is not a known flavor.");
-  EXPECT_EQ(error.hint, "Write transformers, transformers-repeat-kv, torchtitan or torchtitan-0.3.");
+  EXPECT_EQ(error.hint,
+            "Write transformers, transformers-repeat-kv, torchtitan, torchtitan-0.3, automodel or automodel-hf.");
 }
 
 }  // namespace

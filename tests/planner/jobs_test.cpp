@@ -10,6 +10,7 @@
 #include "core/base/result.h"
 #include "planner/jobs/job.h"
 #include "planner/space/plan_choices.h"
+#include "tests/support/job_words.h"
 
 namespace fsdp::planner {
 namespace {
@@ -22,28 +23,7 @@ class Jobs : public testing::Test {
     return path;
   }
 
-  /// The text of a choice; empty if the job does not make it.
-  static std::string said(const Job& job, PlanChoice choice) {
-    for (const JobWord& word : job.words) {
-      if (word.choice == choice) return word.text;
-    }
-    return {};
-  }
-
   static std::string first_error(const Result<Job>& job) { return job ? "" : to_string(job.error().front()); }
-
-  static std::string all_errors(const Result<Job>& job) {
-    std::string all;
-    if (job) return all;
-    for (const Error& error : job.error()) all += to_string(error) + "\n";
-    return all;
-  }
-
-  static std::string all_notes(const Job& job) {
-    std::string all;
-    for (const std::string& note : job.notes) all += note + "\n";
-    return all;
-  }
 
   /// The job of a file that is one.
   static Result<Job> read(const std::string& path) {
@@ -142,9 +122,65 @@ TEST_F(Jobs, OtherScriptsAndFilesAreNotRead) {
   const Result<std::optional<Job>> other = read_job(file("other.yaml", "compute_environment: LOCAL_MACHINE\n"));
   ASSERT_TRUE(other);
   EXPECT_FALSE(*other);
-  const Result<std::optional<Job>> factory = read_job(file("lf.yaml", "model_name_or_path: a/b\nstage: sft\n"));
-  ASSERT_FALSE(factory);
-  EXPECT_NE(factory.error().front().what.find("LLaMA-Factory"), std::string::npos);
+}
+
+TEST_F(Jobs, AFileOfLlamaFactorySaysItsPlan) {
+  const Result<std::optional<Job>> read =
+      read_job(file("lf.yaml",
+                    "model_name_or_path: a/b\nstage: sft\nlora_rank: 16\ncutoff_len: 1000\nbf16: true\n"
+                    "per_device_train_batch_size: 2\nlora_target: q_proj,v_proj\n"));
+  ASSERT_TRUE(read) << read.error().front().what;
+  ASSERT_TRUE(*read);
+  const Job& job = **read;
+  EXPECT_EQ(job.model, "a/b");
+  EXPECT_EQ(said(job, PlanChoice::Lora), "r=16,alpha=32,dropout=0,targets=q_proj+v_proj");
+  EXPECT_EQ(said(job, PlanChoice::Sequence), "1000");
+  EXPECT_EQ(said(job, PlanChoice::PaddingMask), "yes");
+  EXPECT_EQ(said(job, PlanChoice::Precision), "accelerate");
+  EXPECT_EQ(said(job, PlanChoice::Ddp), "defaults");
+}
+
+TEST_F(Jobs, ABaseOfLlamaFactoryInFourBitsIsQuantizedTwice) {
+  const auto job_of = [](const std::string& name, const std::string& more) {
+    return read(file(name, "model_name_or_path: a/b\nstage: sft\nbf16: true\nquantization_bit: " + more + "\n"));
+  };
+  const Result<Job> job = job_of("lf_four.yaml", "4");
+  ASSERT_TRUE(job) << all_errors(job);
+  EXPECT_EQ(said(*job, PlanChoice::Quantize), "nf4,double");
+  EXPECT_EQ(
+      said(*job_of("lf_once.yaml", "4\ndouble_quantization: false\nquantization_type: fp4"), PlanChoice::Quantize),
+      "fp4");
+  EXPECT_NE(all_errors(job_of("lf_eight.yaml", "8")).find("A base in 8 bits is not predicted."), std::string::npos);
+  EXPECT_NE(all_errors(job_of("lf_full.yaml", "4\nfinetuning_type: full")).find("without adapters"), std::string::npos);
+}
+
+TEST_F(Jobs, APairOfDpoIsTwoRowsBesideItsReference) {
+  const Result<std::optional<Job>> read =
+      read_job(file("dpo.yaml", "model_name_or_path: a/b\nbeta: 0.2\nper_device_train_batch_size: 3\n"));
+  ASSERT_TRUE(read) << read.error().front().what;
+  ASSERT_TRUE(*read);
+  EXPECT_EQ(said(**read, PlanChoice::Batch), "6");
+  EXPECT_EQ(said(**read, PlanChoice::Also), "a/b,dtype=fp32");
+  EXPECT_EQ(said(**read, PlanChoice::Runtime), "ddp");
+}
+
+TEST_F(Jobs, AReferenceThatEveryRankLoadsIsRefusedUnderFsdp2) {
+  const auto line = [](const std::string& loading) {
+    const std::string launch = file("dpo_fsdp.yaml",
+                                    "distributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 2\n"
+                                    "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                                    "  fsdp_cpu_ram_efficient_loading: " +
+                                        loading + "\n");
+    return read_job_line(std::vector<std::string>{"accelerate", "launch", "--config_file", launch, "dpo.py",
+                                                  "--model_name_or_path", "a/b"});
+  };
+  const Result<Job> spread = line("false");
+  ASSERT_FALSE(spread);
+  EXPECT_NE(all_errors(spread).find("spreads the reference model over all visible GPUs"), std::string::npos)
+      << all_errors(spread);
+  const Result<Job> job = line("true");
+  ASSERT_TRUE(job) << all_errors(job);
+  EXPECT_EQ(said(*job, PlanChoice::Also), "a/b,dtype=fp32");
 }
 
 TEST_F(Jobs, AFileOfAxolotlSaysItsPlan) {
@@ -211,6 +247,27 @@ TEST_F(Jobs, CheckpointsOfFsdpAreNestedInAxolotl) {
   EXPECT_NE(all_notes(*nested).find("eta_min is ignored"), std::string::npos) << all_notes(*nested);
 }
 
+TEST_F(Jobs, AdaptersOfAxolotlAreUnits) {
+  const std::string adapters =
+      "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 16\nlora_target_modules: [q_proj, v_proj]\n";
+  const Result<Job> job = read(axolotl("adapters", adapters + "lora_mlp_kernel: false\n"));
+  ASSERT_TRUE(job) << all_errors(job);
+  EXPECT_EQ(said(*job, PlanChoice::Lora), "r=8,alpha=16,dropout=0,targets=q_proj+v_proj,input_grads=yes");
+  EXPECT_EQ(said(*job, PlanChoice::Quantize), "nf4,double");
+  EXPECT_EQ(said(*job, PlanChoice::Precision), "mixed") << "PEFT keeps adapters in float32";
+  EXPECT_EQ(said(*job, PlanChoice::ReduceDtype), "bfloat16");
+  EXPECT_EQ(said(*job, PlanChoice::Wrap), "class:Qwen3DecoderLayer,adapters");
+  const Result<Job> first =
+      read(file("one.yaml", adapters + "base_model: a/b\nfsdp: [full_shard, auto_wrap]\nfsdp_config:\n"
+                                       "  fsdp_offload_params: true\n  fsdp_use_orig_params: false\n"
+                                       "  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n"));
+  ASSERT_TRUE(first) << all_errors(first);
+  EXPECT_EQ(said(*first, PlanChoice::Runtime), "fsdp1") << "the default; its runs have no fused kernels";
+  EXPECT_EQ(said(*first, PlanChoice::Precision), "accelerate");
+  EXPECT_EQ(said(*first, PlanChoice::BackwardPrefetch), "0");
+  EXPECT_EQ(said(*first, PlanChoice::Offload), "yes");
+}
+
 TEST_F(Jobs, PluginsOfAxolotlSayKernelsAndLoss) {
   const std::string keys = "liger_rope: true\nliger_swiglu: true\n";
   const Result<Job> with = read(axolotl("liger", "plugins: [axolotl.integrations.liger.LigerPlugin]\n" + keys));
@@ -238,14 +295,17 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   const auto errors_of = [&](const std::string& more) { return all_errors(read(axolotl("refused", more))); };
   EXPECT_NE(errors("none.yaml", "base_model: a/b\n").find("Without FSDP axolotl trains"), std::string::npos);
   EXPECT_NE(errors("one.yaml",
-                   "base_model: a/b\nfsdp: [full_shard, auto_wrap]\nfsdp_config:\n  fsdp_offload_params: "
-                   "false\n")
-                .find("/fsdp_config: Runs of axolotl are predicted under FSDP2 alone"),
+                   "base_model: a/b\nfsdp: [full_shard, auto_wrap, offload]\nfsdp_config:\n"
+                   "  reshard_after_forward: true\n")
+                .find("Under version 1 accelerate 1.13 takes a strategy's name"),
             std::string::npos);
   const std::string zero = errors("zero.yaml", "base_model: a/b\ndeepspeed: zero3.json\n");
   EXPECT_NE(zero.find("It asks for DeepSpeed"), std::string::npos) << zero;
   EXPECT_EQ(zero.find("Without FSDP"), std::string::npos) << "one reason is enough: " << zero;
-  EXPECT_NE(errors_of("adapter: lora\nlora_r: 8\n").find("Adapters are not predicted"), std::string::npos);
+  EXPECT_NE(errors_of("adapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n")
+                .find("axolotl switches on fused kernels of its own"),
+            std::string::npos);
+  EXPECT_NE(errors_of("load_in_4bit: true\n").find("has no adapters to train"), std::string::npos);
   EXPECT_NE(errors_of("qat: {weight_dtype: int4}\n").find("aware of quantization"), std::string::npos) << "an object";
   EXPECT_NE(errors_of("pretraining_dataset: [{path: c4}]\n").find("if they are packed"), std::string::npos);
   EXPECT_NE(errors_of("model_type: AutoModelForSequenceClassification\n").find("no language model"), std::string::npos);
@@ -253,7 +313,7 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(errors_of("  activation_checkpointing: true\ngradient_checkpointing: true\n")
                 .find("The Trainer refuses it beside gradient_checkpointing"),
             std::string::npos);
-  EXPECT_NE(errors_of("  offload_params: true\n").find("It asks for offloaded parameters"), std::string::npos);
+  EXPECT_NE(errors_of("  offload_params: true\n").find("Offloaded parameters of version 2"), std::string::npos);
   EXPECT_NE(errors_of("sample_packing: true\n").find("packed documents attend to each other"), std::string::npos);
   EXPECT_NE(
       errors_of("sample_packing: true\nsdp_attention: true\n").find("The first step of rows that are packed for sdpa"),
@@ -295,6 +355,120 @@ TEST_F(Jobs, LinesOfAxolotlCountBeforeTheFile) {
   EXPECT_EQ(said(*alone, PlanChoice::Batch), "1");
   EXPECT_NE(first_error(read_job_line(std::vector<std::string>{"axolotl", "train"})).find("names no configuration"),
             std::string::npos);
+}
+
+/// A configuration of torchtitan 0.2.2, with more tables.
+std::string titan(const std::string& more) {
+  return "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[activation_checkpoint]\nselective_ac_option = \"op\"\n" + more;
+}
+
+TEST_F(Jobs, TheTomlOfTorchtitanSaysItsPlan) {
+  const Result<Job> job =
+      read(file("train.toml", titan("[training]\nlocal_batch_size = 2\nseq_len = 8192\nglobal_batch_size = 64\n"
+                                    "[parallelism]\ndata_parallel_replicate_degree = 2\n"
+                                    "fsdp_reshard_after_forward = \"always\"\n[optimizer]\nname = \"Adam\"\n"
+                                    "implementation = \"for-loop\"\n[validation]\nenable = true\n")));
+  ASSERT_TRUE(job) << first_error(job);
+  EXPECT_EQ(job->program, "torchtitan 0.2.2");
+  EXPECT_EQ(job->model, "llama3_1_8b");
+  EXPECT_EQ(job->trainer, "torchtitan");
+  EXPECT_EQ(job->trainer_version, "0.2.2");
+  EXPECT_EQ(said(*job, PlanChoice::Flavor), "torchtitan");
+  EXPECT_EQ(said(*job, PlanChoice::Batch), "2");
+  EXPECT_EQ(said(*job, PlanChoice::Sequence), "8192");
+  EXPECT_EQ(said(*job, PlanChoice::GlobalBatch), "64");
+  EXPECT_EQ(said(*job, PlanChoice::Replicate), "2");
+  EXPECT_EQ(said(*job, PlanChoice::Reshard), "all");
+  EXPECT_EQ(said(*job, PlanChoice::Checkpoint), "selective");
+  EXPECT_EQ(said(*job, PlanChoice::Precision), "mixed");
+  EXPECT_EQ(said(*job, PlanChoice::ReduceDtype), "float32");
+  EXPECT_EQ(said(*job, PlanChoice::OptimizerName), "adam");
+  EXPECT_EQ(said(*job, PlanChoice::OptimizerImpl), "for_loop");
+  EXPECT_NE(all_notes(*job).find("--eval-batch 8"), std::string::npos);
+}
+
+TEST_F(Jobs, Float8LayersOfTorchtitanHaveTheNamesOfTransformers) {
+  const auto layers = [&](const std::string& table) {
+    const Result<Job> job = read(file("float8.toml",
+                                      "[model]\nname = \"llama3\"\nflavor = \"8B\"\nconverters = "
+                                      "[\"quantize.linear.float8\"]\n[activation_checkpoint]\nselective_ac_option = "
+                                      "\"op\"\n[quantize.linear.float8]\n" +
+                                          table));
+    return job ? said(*job, PlanChoice::Float8) : first_error(job);
+  };
+  EXPECT_EQ(layers(""), "tensorwise,skip=none") << "without a filter the head is converted, too";
+  EXPECT_EQ(layers("enable_fsdp_float8_all_gather = true\nprecompute_float8_dynamic_scale_for_fsdp = true\n"
+                   "filter_fqns = [\"attention.wk\", \"output\"]\n"),
+            "tensorwise,all_gather,precompute,skip=self_attn.k_proj+lm_head");
+  EXPECT_EQ(layers("recipe_name = \"rowwise\"\nprecompute_float8_dynamic_scale_for_fsdp = true\n"
+                   "filter_fqns = [\"auto_filter_small_kn\"]\n"),
+            "rowwise,skip=none+auto_filter_small_kn");
+  EXPECT_NE(layers("recipe_name = \"rowwise\"\nenable_fsdp_float8_all_gather = true\n").find("torchtitan refuses it"),
+            std::string::npos);
+  EXPECT_NE(layers("filter_fqns = [\"layers.3\"]\n").find("are known by \"layers.3\""), std::string::npos);
+  EXPECT_NE(layers("emulate = true\n").find("Emulated products"), std::string::npos);
+}
+
+TEST_F(Jobs, AConfigurationOfTorchtitanIsNamedOnItsLine) {
+  const std::vector<std::string> words = {"torchrun",
+                                          "--nnodes=2",
+                                          "--nproc-per-node",
+                                          "8",
+                                          "-m",
+                                          "torchtitan.train",
+                                          "--module",
+                                          "llama3",
+                                          "--config",
+                                          "llama3_8b",
+                                          "--training.seq-len",
+                                          "4096",
+                                          "--training.disable_cuda_graphs",
+                                          "activation-checkpoint:full"};
+  ASSERT_TRUE(is_job_line(words));
+  const Result<Job> job = read_job_line(words);
+  ASSERT_TRUE(job) << all_errors(job);
+  EXPECT_EQ(job->program, "torchtitan 0.3.0");
+  EXPECT_EQ(job->model, "llama3_1_8b");
+  EXPECT_EQ(said(*job, PlanChoice::Gpus), "8");
+  EXPECT_EQ(said(*job, PlanChoice::Nodes), "2");
+  EXPECT_EQ(said(*job, PlanChoice::Packing), "4096");
+  EXPECT_EQ(said(*job, PlanChoice::Batch), "1");
+  EXPECT_EQ(said(*job, PlanChoice::Checkpoint), "full");
+  EXPECT_EQ(said(*job, PlanChoice::CudaGraphs), "no");
+  EXPECT_EQ(said(*job, PlanChoice::LossName), "torchtitan_chunked,chunks=8");
+}
+
+TEST_F(Jobs, EverythingOfTorchtitanThatIsNotPredictedIsRefusedAtOnce) {
+  const std::string errors = all_errors(
+      read(file("refused.toml",
+                "[model]\nname = \"llama3\"\nflavor = \"8B\"\nconverters = [\"quantize.linear.mx\"]\n[training]\n"
+                "batch_size = 1\nenable_cpu_offload = true\n[parallelism]\ntensor_parallel_degree = 8\n"
+                "[compile]\nenable = true\ncomponents = [\"model\"]\n")));
+  for (const char* part : {"/training/batch_size: Unknown key \"training.batch_size\".",
+                           "/parallelism/tensor_parallel_degree: It asks for tensor parallelism",
+                           "Products in narrow formats (quantize.linear.mx)", "torch.compile of model",
+                           "Offloaded runs", "Every second block checkpointed whole"}) {
+    EXPECT_NE(errors.find(part), std::string::npos) << part << "\n" << errors;
+  }
+}
+
+TEST_F(Jobs, RegistriesOfTorchtitanSuggestTheNearestName) {
+  const auto error_of = [](const std::string& module, const std::string& config) {
+    return all_errors(read_job_line(
+        std::vector<std::string>{"torchrun", "-m", "torchtitan.train", "--module", module, "--config", config}));
+  };
+  EXPECT_NE(error_of("llama3", "llama3_8B").find("Did you mean \"llama3_8b\"?"), std::string::npos);
+  EXPECT_NE(error_of("deepseek_v3", "deepseek_v3_16b").find("mixtures of experts"), std::string::npos);
+  EXPECT_NE(error_of("llama3", "llama3_405b").find("Float8Linear"), std::string::npos);
+  const std::vector<std::string> own = {"python", "-m", "torchtitan.train", "--module", "mine", "--config", "planned"};
+  EXPECT_EQ(own_titan_config(own), (std::vector<std::string>{"--module", "mine", "--config", "planned"}));
+  const auto config = [](const std::string& more) {
+    return *parse_json(R"({"model_spec": {"name": "qwen3", "flavor": "0.6B", "attention": "flex"})" + more + "}", "c");
+  };
+  EXPECT_NE(all_errors(read_job_line(own, config(""))).find("gathers their weight twice"), std::string::npos);
+  const Result<Job> job = read_job_line(own, config(R"(, "parallelism": {"spmd_backend": "partial_dtensor"})"));
+  ASSERT_TRUE(job) << all_errors(job);
+  EXPECT_EQ(job->model, "qwen3_0_6b");
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Lora, {"r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05"}},
     {PlanChoice::Quantize, {"nf4,double"}},
     {PlanChoice::Liger, {"rope,glu"}},
+    {PlanChoice::Float8, {"tensorwise,all_gather,skip=lm_head+wk"}},
     {PlanChoice::Also, {"qwen3_0_6b", "gpt2,wrap=blocks,offload=yes,dtype=bf16,turn=before"}},
     {PlanChoice::Precision, {"fp16-mixed"}},
     {PlanChoice::ReduceDtype, {"bfloat16"}},
@@ -78,6 +79,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Strategy, {"SHARD_GRAD_OP"}},
     {PlanChoice::Shard, {"4"}},
     {PlanChoice::Replicate, {"2"}},
+    {PlanChoice::ExpertParallel, {"1,4"}},
     {PlanChoice::Reshard, {"keep-last:4"}},
     {PlanChoice::Wrap, {"model.layers.*,lm_head"}},
     {PlanChoice::WrapEnds, {"no"}},
@@ -89,6 +91,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::BackwardPrefetch, {"3"}},
     {PlanChoice::ReduceScatterBuffers, {"2"}},
     {PlanChoice::SeparateReduceScatter, {"yes"}},
+    {PlanChoice::Ddp, {"find-unused"}},
     {PlanChoice::CudaGraphs, {"yes"}},
 };
 

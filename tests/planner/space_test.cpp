@@ -70,6 +70,10 @@ TEST(SpaceText, ReshardIsTrueFalseANumberOrKeepLast) {
   EXPECT_EQ(*parse_reshard("8"), (ReshardChoice{Kind::Smaller, 8, 0}));
   EXPECT_EQ(*parse_reshard("keep-last:3"), (ReshardChoice{Kind::Always, 0, 3}));
   EXPECT_EQ(*parse_reshard("all"), (ReshardChoice{.kind = Kind::Always, .root = true}));
+  EXPECT_EQ(*parse_reshard("true+head"), (ReshardChoice{.head = true}));
+  EXPECT_EQ(to_text(*parse_reshard("keep-last:1+head")), "keep-last:1+head");
+  EXPECT_FALSE(parse_reshard("false+head"));
+  EXPECT_FALSE(parse_reshard("all+head"));
   EXPECT_EQ(to_string(parse_reshard("1").error().at(0)), "--reshard: 1 means false in FSDP2. Write false.");
   EXPECT_EQ(
       to_string(parse_reshard("maybe").error().at(0)),

@@ -388,8 +388,27 @@ TEST(Torchtitan, TakesSelectivePlansOfItsOwnFlavor) {
   EXPECT_NE(error_places(unsaid(newest, plan, model)).find("/model/packing/attention"), std::string::npos);
 }
 
+// 0.3 makes one unit of embedding, norm and head if they are tied; 0.2.2 would make two of one parameter.
+TEST(Torchtitan, KeepsTiedEndsInOneUnit) {
+  for (const char* file : {"llama3_2_1b", "llama3_2_3b", "qwen3_0_6b", "qwen3_1_7b", "qwen3_4b"}) {
+    const ModelSpec spec = *read_model_spec(std::string("model_specs/") + file + ".json");
+    const Model model = *build_model(spec);
+    Plan plan = plan_of_torchtitan(spec);
+    const Result<Plan> nearest = nearest_said(Trainer::Torchtitan, plan, model);
+    ASSERT_TRUE(nearest) << file << ": " << to_string(nearest.error().front());
+    const auto& units = nearest->units;
+    EXPECT_EQ(units[units.size() - 2].modules,
+              (std::vector<std::string>{"model.embed_tokens", "model.norm", "lm_head"}));
+    EXPECT_EQ(torchtitan_reshard_of(*nearest), "default");
+    plan.units.back().reshard_after_forward = {ReshardAfterForward::Kind::Always, 0};  // --reshard all.
+    EXPECT_EQ(torchtitan_reshard_of(*nearest_said(Trainer::Torchtitan, plan, model)), "always");
+    const TrainerRelease older = *find_release(Trainer::Torchtitan, "0.2.2", "--trainer-version");
+    EXPECT_NE(error_places(unsaid(older, *nearest, model)).find("/model"), std::string::npos);
+  }
+}
+
 TEST(Torchtitan, HasNoOtherModels) {
-  for (const char* file : {"gpt2", "qwen3_1_7b", "mixtral_8x7b", "qwen3_tts"}) {
+  for (const char* file : {"gpt2", "qwen3_30b_a3b", "mixtral_8x7b", "qwen3_tts"}) {
     const ModelSpec spec = *read_model_spec(std::string("model_specs/") + file + ".json");
     const Errors errors = unsaid(Trainer::Torchtitan, plan_of_torchtitan(spec), *build_model(spec));
     ASSERT_EQ(errors.size(), 1U) << file;

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "planner/space/checkpoint_limits.h"
-
 namespace fsdp::planner {
 namespace {
 
@@ -76,16 +74,6 @@ TEST(WrapApart, ParametersWithoutAModuleOfTheirOwnStay) {
   Wrapping wrapping{.stacks = {{{{"0"}}, {{"1"}}}}, .others = {}, .roots = {}};
   wrap_apart(model, Plan{}, wrapping);
   EXPECT_EQ(wrapping.stacks[0][0], (UnitGroup{{"0.lora.default"}, {"0"}}));
-}
-
-TEST(WrapApart, ABlockOfTwoKindsIsNotCheckpointedUnderFsdp1) {
-  Model model = adapted();
-  model.calls = {{.module = 1}, {.module = 5}};
-  model.stacks = {{.name = "", .class_name = "M", .calls = {0, 1}}};
-  Space space;
-  space.base.runtime.framework = Framework::Fsdp1;
-  EXPECT_TRUE(checkpointable(space, model).checkpoint_ways.empty());
-  EXPECT_FALSE(checkpointable(Space{}, model).checkpoint_ways.empty());
 }
 
 }  // namespace

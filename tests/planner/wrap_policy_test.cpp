@@ -120,6 +120,16 @@ TEST(AutoWrap, ClassPolicyWrapsNestedModulesToo) {
   EXPECT_EQ(said.in_root, (Texts{"single", "list", "attention"}));
 }
 
+TEST(AutoWrap, AdaptersAreTrainedModulesWithoutChildren) {
+  Model model = example();
+  for (Parameter& parameter : model.parameters) {
+    model.modules[parameter.module].parameters = {static_cast<int>(&parameter - model.parameters.data())};
+    parameter.trainable = parameter.module == 2 || parameter.module == 4;
+  }
+  EXPECT_EQ(units(model, "class:adapters"), (Texts{"pair.0", "single"}));
+  EXPECT_EQ(units(model, "class:Sequential,adapters"), (Texts{"pair.0", "pair", "single"}));
+}
+
 TEST(AutoWrap, NestedModuleListsFoldIntoOneRow) {
   Model model{.name = "Rows"};
   add(model, "", "Net");

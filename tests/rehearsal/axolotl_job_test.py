@@ -13,16 +13,15 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import unittest
 from dataclasses import dataclass, field
 from typing import Any
 
+from job_tables import rows_of
 from transformers_plans import TransformersPlans
 
 HERE = pathlib.Path(__file__).resolve().parent
-SCRIPTS = HERE / "scripts"
 ROOT = HERE.parents[1]
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--mixed_precision", "no"]
 BASE = {"dataset_prepared_path": "prepared", "output_dir": "out", "max_steps": 3, "num_epochs": 1, "learning_rate": 1e-5, "bf16": True,
@@ -31,7 +30,14 @@ BASE = {"dataset_prepared_path": "prepared", "output_dir": "out", "max_steps": 3
 PACKED = {"sample_packing": True, "attn_implementation": "flash_attention_2", "micro_batch_size": 2}
 KERNELS = {"plugins": ["axolotl.integrations.liger.LigerPlugin"], "liger_rope": True, "liger_rms_norm": True,
            "liger_glu_activation": True}  # fmt: skip
-CLASSES = {"llama": "LlamaDecoderLayer", "qwen3": "Qwen3DecoderLayer"}
+CHECKPOINTS = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
+ADAPTERS = {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05, "lora_target_linear": True}
+FOUR_BITS = {**ADAPTERS, "adapter": "qlora", "load_in_4bit": True}
+NO_FUSION = {f"lora_{part}_kernel": False for part in ("mlp", "qkv", "o", "embedding")}
+VERSION_1 = {"fsdp_version": 1, **CHECKPOINTS, "gradient_accumulation_steps": 2}
+OFFLOADED = {"offload_params": True, "use_orig_params": False, "cpu_ram_efficient_loading": True, "sync_module_states": True,
+             "limit_all_gathers": True, "sharding_strategy": "FULL_SHARD"}  # fmt: skip
+CLASSES = {"llama": "LlamaDecoderLayer", "qwen3": "Qwen3DecoderLayer", "gemma3": "Gemma3DecoderLayer"}
 
 
 @dataclass
@@ -45,10 +51,14 @@ class Job:
     # Half a MiB of what the Trainer logs beside the step is much of these small models.
     bounds: tuple[float, float, float] = (0.001, 0.005, 0.03)
 
+    @property
+    def is_version_1(self) -> bool:
+        return self.keys.get("fsdp_version") == 1
+
     def config(self) -> dict[str, Any]:
         datasets = [{"path": self.data, "type": "completion", "field": "text", "split": "train"}]
         fsdp = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap": CLASSES[self.model],
-                "reshard_after_forward": True, **self.fsdp}  # fmt: skip
+                **({} if self.is_version_1 else {"reshard_after_forward": True}), **self.fsdp}  # fmt: skip
         data = {} if "pretraining_dataset" in self.keys else {"datasets": datasets}
         return {"base_model": self.model, **data, **BASE, **self.keys, "fsdp_config": fsdp}
 
@@ -66,6 +76,17 @@ JOBS = [
     Job("loss of Liger", "llama", 2, {"plugins": KERNELS["plugins"], "liger_fused_linear_cross_entropy": True, "micro_batch_size": 2,
                                       "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}},
         data="short"),
+    Job("nested checkpoints of Gemma 3", "gemma3", 1, {**PACKED, **KERNELS, "liger_fused_linear_cross_entropy": True},
+        {"activation_checkpointing": True, "cpu_ram_efficient_loading": True}),
+    Job("packed stream under version 1", "llama", 2,
+        {**PACKED, "fsdp_version": 1, **CHECKPOINTS, "pretraining_dataset": [{"path": "mixed", "type": "pretrain", "split": "train"}],
+         "accelerator_config": {"dispatch_batches": False}}, OFFLOADED),
+    Job("adapters without checkpoints", "llama", 2, {**ADAPTERS, **NO_FUSION}, data="short"),
+    Job("adapters", "llama", 4, {**ADAPTERS, **NO_FUSION, **CHECKPOINTS}, data="short"),
+    Job("adapters on four bits", "llama", 2, {**FOUR_BITS, **NO_FUSION, **CHECKPOINTS, "gradient_accumulation_steps": 2}, data="short"),
+    Job("version 1", "llama", 2, VERSION_1, OFFLOADED, data="short"),
+    Job("version 1 and Liger", "llama", 2, {**VERSION_1, **KERNELS, "liger_fused_linear_cross_entropy": True}, OFFLOADED, data="short"),
+    Job("version 1 and four bits", "llama", 2, {**VERSION_1, **FOUR_BITS}, OFFLOADED, data="short"),
     Job("packed stream", "llama", 1, {**PACKED, "pretraining_dataset": [{"path": "mixed", "type": "pretrain", "split": "train"}]}),
 ]  # fmt: skip
 
@@ -74,11 +95,7 @@ class JobsOfAxolotl(TransformersPlans):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        models = sorted({job.model for job in JOBS})
-        done = subprocess.run([sys.executable, str(SCRIPTS / "trl_folder.py"), *models], cwd=cls.folder, capture_output=True, text=True,
-                              check=False)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
+        cls.write_trl_folder(sorted({job.model for job in JOBS}))
         # Every row ends in padding: transformers makes no mask for a batch without any.
         (cls.folder / "short").mkdir()
         text = json.dumps({"text": " ".join(f"w{3 + number % 50}" for number in range(900))})
@@ -92,7 +109,9 @@ class JobsOfAxolotl(TransformersPlans):
         self.run_program("job.yaml", *gpus, *documents, "--torch", "2.11", "--force", "--quiet", "-o", "plan.json")
         predicted = json.loads(self.run_program("simulate", "plan.json", "--rank", "0", "--json"))
         words = [*LAUNCH, "--num_processes", str(job.gpus), "-m", "axolotl.cli.train", "job.yaml"]
-        measured = json.loads(self.run_program("rehearse", *gpus, "--json", "--", *words))
+        # FSDP1 records streams. A prediction has their memory beside its peak.
+        streams = ("--record-stream", "done") if job.is_version_1 else ()
+        measured = json.loads(self.run_program("rehearse", *gpus, *streams, "--json", "--", *words))
         measured["memory"]["phases"].pop("initialization", None)  # The script loads weights and data there.
         self.compare(job, measured, predicted)
 
@@ -104,16 +123,11 @@ for each in JOBS:
 class KeysAreThoseOfAxolotl(unittest.TestCase):
     """Our table has every key of the real schema, and no other but those of plugins."""
 
-    @staticmethod
-    def table() -> dict[str, str]:
-        text = (ROOT / "planner/jobs/axolotl_keys.cpp").read_text(encoding="utf-8")
-        return dict(re.findall(r'^ +\{"([a-z_0-9.]+)"(.*?)\},$', text, re.MULTILINE | re.DOTALL))
-
     def test_schema(self) -> None:
         from axolotl.utils.schemas.config import AxolotlInputConfig
 
         real = {(f.alias or name): f.default for name, f in AxolotlInputConfig.model_fields.items()}
-        ours = self.table()
+        ours = rows_of("axolotl_keys.cpp")
         plugins = self.plugin_keys()
         self.assertNotIn("eta_min", real)
         del ours["eta_min"]  # axolotl's own examples have it.
@@ -127,7 +141,7 @@ class KeysAreThoseOfAxolotl(unittest.TestCase):
     def test_fsdp(self) -> None:
         from axolotl.utils.schemas.fsdp import FSDPConfig
 
-        ours = {key.removeprefix("fsdp_config.") for key in self.table() if key.startswith("fsdp_config.")}
+        ours = {key.removeprefix("fsdp_config.") for key in rows_of("axolotl_keys.cpp") if key.startswith("fsdp_config.")}
         dropped = {"limit_all_gathers", "sharding_strategy", "forward_prefetch", "backward_prefetch"}
         self.assertEqual(ours - dropped, set(FSDPConfig.model_fields))
 
@@ -145,7 +159,64 @@ class KeysAreThoseOfAxolotl(unittest.TestCase):
         return keys - {"generate_samples", "recipe", "save_compressed"}  # The first is the schema's, too; two are inside llmcompressor.
 
     def test_plugins(self) -> None:
-        self.assertEqual(self.plugin_keys() - set(self.table()), set())
+        self.assertEqual(self.plugin_keys() - set(rows_of("axolotl_keys.cpp")), set())
+
+
+class RulesHoldInAxolotl(unittest.TestCase):
+    """What fsdp-plan check calls refused, dropped or mixed, axolotl's own schema refuses, drops or warns of; the mended file it takes."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        sys.path.insert(0, str(ROOT / "tests/command"))
+        from check_cases import CASES
+
+        cls.cases = {rule: cases for rule, cases in CASES.items() if rule.startswith("axolotl-")}
+
+    @staticmethod
+    def read(files: dict[str, str]) -> Any:
+        import yaml
+        from axolotl.utils.config import validate_config
+        from axolotl.utils.dict import DictDefault
+
+        return validate_config(DictDefault(yaml.safe_load(files["axolotl.yml"])))
+
+    def test_refused(self) -> None:
+        number = 0
+        for rule in ("axolotl-loading", "axolotl-optimizer", "axolotl-pinned-memory"):
+            for severity, place, failing, passing in self.cases[rule]:
+                if severity != "error":
+                    continue
+                number += 1
+                with self.subTest(rule=rule, place=place):
+                    self.assertRaises(ValueError, self.read, failing)
+                    self.read(passing)
+        self.assertEqual(number, 4)
+
+    def test_dropped(self) -> None:
+        for rule in ("axolotl-unknown-key", "axolotl-ignored-key"):
+            for _, place, failing, _ in self.cases[rule]:
+                key = place.split("/")[-1].removeprefix("fsdp_")
+                if key == "use_orig_params":
+                    continue  # A key of the schema, which FSDP2 does not read.
+                config = self.read(failing)
+                with self.subTest(rule=rule, key=key):
+                    self.assertNotIn(key, dict(config) if place.count("/") == 1 else dict(config["fsdp_config"]))
+
+    def test_warned(self) -> None:
+        for rule, said in (("axolotl-packing", "decontamination"), ("axolotl-version-1", "FSDP1 is deprecated")):
+            for _, place, failing, passing in self.cases[rule]:
+                with self.subTest(rule=rule, place=place):
+                    self.assertIn(said, self.warnings_of(failing))
+                    self.assertNotIn(said, self.warnings_of(passing))
+
+    def warnings_of(self, files: dict[str, str]) -> str:
+        import logging
+        from unittest import mock
+
+        texts: list[str] = []
+        with mock.patch.object(logging.Logger, "handle", lambda _, record: texts.append(record.getMessage())):
+            self.read(files)
+        return "\n".join(texts)
 
 
 if __name__ == "__main__":

@@ -324,6 +324,21 @@ def _other_decoders() -> list[OpCase]:
     ]
 
 
+def _llama4() -> list[OpCase]:
+    """Layers of Llama 4: experts that all run, chunks, and positions that scale queries."""
+    table = {"head_dim": 64, "complex": True, "elementwise": True}
+
+    def case(name: str, table: Values, **options: Any) -> OpCase:
+        layer = {"block": "llama4_layer", "family": "Llama4Text", "complex_rotary": True, **options}
+        return _decoder(f"llama4_{name}", "dense_experts", layer=layer, table=table)
+
+    return [
+        case("experts", table, num_experts=4, num_experts_per_tok=2, qk_l2_norm=True),
+        case("chunks", {**table, "sliding_window": 128, "chunked_mask": True}, sliding_window=128),
+        case("temperature", table, temperature_tuning=True, num_experts=2, per_layer={"rope": [True, False]}),
+    ]
+
+
 def _models() -> list[OpCase]:
     tokens = {"shape": [2, 256], "dtype": "int64"}
     few = {"shape": [2, 64], "dtype": "int64"}
@@ -405,6 +420,37 @@ def _towers() -> list[OpCase]:
     ]
 
 
+def _nemotron(name: str, rows: Shape, **options: Any) -> OpCase:
+    """A state space, attention and an MLP of Nemotron-H."""
+    tokens = {"shape": rows, "dtype": "int64"}
+    block = {"name": "model.layers.{0..2}", "block": "nemotron_h_block", "family": "NemotronH", "mamba_num_heads": 8, "mamba_head_dim": 32,
+             "ssm_state_size": 16, "n_groups": 2, "chunk_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+             "intermediate_size": 512, "time_step_min": 0.001, "per_layer": {"mixer": ["mamba", "attention", "mlp"]}, **options}
+    return OpCase("state_space", f"model_{name}", [], rows, None, {"input_ids": tokens, "labels": tokens}, [], (), modules=[
+        {"name": "model.embeddings", "block": "token_embedding", "vocab_size": 1000, "hidden_size": 256}, block,
+        {"name": "model.norm_f", "block": "rms_norm", "wide_weight": True}, {"name": "lm_head", "block": "lm_head", "vocab_size": 1000},
+        {"name": "", "block": "cross_entropy", "shift": True}])
+
+
+def _hybrids() -> list[OpCase]:
+    """Layers with linear attention in the place of attention: rows that are whole chunks, and rows that are not."""
+    heads = {"linear_attention": True, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32,
+             "linear_value_head_dim": 64, "unit_offset": True}
+    fused = {**heads, "fused_linear_projections": True}
+    # Without unit_offset: a sum of such a norm in fp32 is compared alone.
+    gated = {"gated_output": True, "qk_norm": True, "partial_rotary": True}
+    cases = [
+        _decoder("hybrid", "gated_delta_rule", layer=heads), _decoder("hybrid_padded", "gated_rms_norm", rows=[2, 200], layer=heads),
+        _decoder("hybrid_one_row", "decay_rate", rows=[1, 700], layer={**heads, "linear_num_key_heads": 4}),
+        _decoder("hybrid_fused_padded", "causal_conv1d", rows=[3, 150], layer=fused), _decoder("hybrid_fused", "split", layer=fused),
+        _nemotron("state_space", [2, 200]), _nemotron("state_space_whole_chunks", [1, 256], conv_bias=False),
+        _decoder("hybrid_gated_output", layer=gated, table={"head_dim": 32}),
+    ]
+    for case in cases[:-1]:
+        case.dtypes = ("bfloat16",)  # Others are refused.
+    return cases
+
+
 def _encoders() -> list[OpCase]:
     """RoBERTa for classes."""
     tokens = {"shape": [2, 256], "dtype": "int64"}
@@ -438,5 +484,5 @@ def _t5() -> list[Values]:
 
 
 def op_cases() -> list[OpCase]:
-    return [*_dense(), *_norms(), *_attentions(), *_elementwise(), *_shapes(), *_ends(), *_models(), *_other_decoders(), *_towers(),
-            *_encoders()]
+    return [*_dense(), *_norms(), *_attentions(), *_elementwise(), *_shapes(), *_ends(), *_models(), *_other_decoders(), *_llama4(), *_towers(),
+            *_hybrids(), *_encoders()]

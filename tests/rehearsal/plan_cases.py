@@ -32,6 +32,7 @@ class Case:
     packing: dict[str, str] = field(default_factory=dict)  # The plan file's key; empty: rows are not packed.
     quantize: str = ""  # As --quantize reads it.
     liger: str = ""  # As --liger reads it.
+    float8: str = ""  # As --fp8 reads it.
     also: list[str] = field(default_factory=list)  # As --also reads them; models of the library, cut like the trained one.
     inputs: dict[str, str] = field(default_factory=dict)  # Dtypes of inputs that are not the activations'.
     gpu: str = "H100 SXM"
@@ -78,7 +79,8 @@ def lora_key(text: str) -> dict[str, Any]:
     """The plan file's key for "r=16,alpha=32,targets=q_proj+v_proj"."""
     given = dict(part.split("=") for part in text.split(","))
     targets = {"targets": given.pop("targets").split("+")} if "targets" in given else {}
-    return {name: int(value) if name == "r" else float(value) for name, value in given.items()} | targets
+    flags = {"input_grads": True} if given.pop("input_grads", "no") == "yes" else {}
+    return {name: int(value) if name == "r" else float(value) for name, value in given.items()} | targets | flags
 
 
 def other_file(text: str, folder: pathlib.Path) -> pathlib.Path:
@@ -110,6 +112,7 @@ def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple
                   **({"packing": case.packing} if case.packing else {}),
                   **({"quantization": case.quantize} if case.quantize else {}),
                   **({"liger_kernels": case.liger} if case.liger else {}),
+                  **({"float8": case.float8} if case.float8 else {}),
                   **({"also": write_others(case, library, folder)} if case.also else {})},
         "mesh": {"replicate": case.replicate, "shard": case.shard},
         "units": case.unit_rows(),

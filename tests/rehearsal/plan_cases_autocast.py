@@ -34,7 +34,11 @@ AUTOCAST_CASES = [
     _ddp("lora_checkpoint", "qwen3_0_6b", 2, FULL, WORK, lora="r=16,targets=q_proj+v_proj"),
     _ddp("lora_alone", "llama3_2_1b", 1, {**FULL, "accumulation": 2}, WORK, lora="r=16"),
 ]
+CHUNKED = {"runtime": {"implementations": {"loss": "chunked_nll", "upcast_logits": False}}}
 AUTOCAST_MORE_CASES = [
+    _ddp("chunked", "llama3_2_1b", 2, CHUNKED, WORK),
+    _ddp("chunked_one_gpu", "qwen3_0_6b", 1, {**CHUNKED, **FULL}, {"batch": 1, "seq": 5000}),
+    _ddp("chunked_lora", "llama3_2_1b", 2, {**CHUNKED, **FULL}, WORK, lora="r=16"),
     _ddp("t5", "t5_3b", 2, {}, {"batch": 1}, reserved=3e-4),
     _ddp("whisper", "whisper_large_v3", 2, {}, {"batch": 1}, allocated=2e-4, reserved=8e-3),
     _ddp("lora_gpt2", "gpt2", 2, {}, WORK, lora="r=16,targets=c_attn+c_proj+c_fc"),

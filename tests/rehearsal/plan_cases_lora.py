@@ -46,6 +46,15 @@ LORA_CASES = [
     Case("lora_ddp_checkpoint", "llama3_2_1b", 1, {**DDP, "activation_checkpointing": checkpointed("full")}, WORK, replicate=4, units=ROOT,
          lora="r=16,targets=q_proj+v_proj"),
     Case("lora_fsdp1", "llama3_2_1b", 4, plan(MIXED), WORK, layers=2, units=flat_units(2), lora="r=16"),
+    Case("lora_fsdp1_checkpoint", "llama3_2_1b", 4, plan({**MIXED, "activation_checkpointing": checkpointed("full", 2)}), WORK, layers=2,
+         units=flat_units(2), lora="r=16,input_grads=yes"),
+    Case("lora_fsdp1_checkpoint_no_prefetch", "qwen3_0_6b", 2,
+         plan({"activation_checkpointing": checkpointed("full", 2), "accumulation": 2}, backward_prefetch="none"), WORK, layers=2,
+         units=flat_units(2), lora="r=8"),
+    # As axolotl shards them.
+    Case("lora_units", "llama3_2_1b", 4, MIXED, WORK, layers=2, units=flat_units(2), lora="r=16,dropout=0.05,input_grads=yes"),
+    Case("lora_units_checkpoint", "qwen3_0_6b", 2, {**MIXED, "activation_checkpointing": checkpointed("full", 2)}, WORK, layers=2,
+         units=flat_units(2), lora="r=16,dropout=0.05,input_grads=yes"),
 ]
 ZERO_LORA_CASES = [
     zero_case(1, "lora", "llama3_2_1b", 2, BF16, SMALL, lora="r=16"),

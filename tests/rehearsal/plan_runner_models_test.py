@@ -130,8 +130,9 @@ for _name in library_models():
 class RunnerIsComplete(unittest.TestCase):
     def test_every_op_kind_of_the_program_has_a_kernel(self) -> None:
         schema = json.loads((ROOT / "model_specs" / "schemas" / "model.schema.json").read_text(encoding="utf-8"))
-        names = [*schema["definitions"]["op"]["properties"]["op"]["enum"], "experts", "grouped_experts",
-                 "linear_cross_entropy", "linear_4bit", "liger_glu"]  # Only blocks make these.
+        names = [*schema["definitions"]["op"]["properties"]["op"]["enum"], "experts", "grouped_experts", "dense_experts",
+                 "linear_cross_entropy", "linear_4bit", "liger_glu", "low_rank", "causal_conv1d", "decay_rate", "gated_delta_rule",
+                 "state_space", "gated_rms_norm"]  # Only blocks make these.
         self.assertGreater(len(names), 40)
         self.assertEqual(sorted(set(names) - set(kernels.KERNELS)), [])
         self.assertEqual(sorted(set(kernels.KERNELS) - set(names)), [])

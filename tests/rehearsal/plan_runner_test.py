@@ -2,8 +2,8 @@
 parameters, memory.
 
     plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, inputs_on_host, torch (what
-                                                      releases do otherwise), autocast, autocast_fsdp, autocast_more, lora, quantized,
-                                                      liger_kernels, liger_kernels_more, also, also_more,
+                                                      releases do otherwise), autocast, autocast_fsdp, autocast_more, lora, quantized, float8, float8_more,
+                                                      liger_kernels, liger_kernels_more, automodel, also, also_more,
                                                       also_rest, also_loss, fsdp1, fsdp1_held, ddp, zero,
                                                       zero_more, zero3, zero3_more, zero_offload,
                                                       zero_offload_more, zero_nvme, zero_nvme_more, optimizers, zero_held, zero_held_more, packing and loss are all cases of one; held_CASE is a case of FSDP1 or
@@ -31,8 +31,10 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).r
 from command import Refused, answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, other_file, write_case  # noqa: E402
 from plan_cases_also import ALSO_CASES, ALSO_LOSS_CASES, ALSO_MORE_CASES, ALSO_REST_CASES  # noqa: E402
+from plan_cases_automodel import AUTOMODEL_CASES  # noqa: E402
 from plan_cases_autocast import AUTOCAST_CASES, AUTOCAST_FSDP_CASES, AUTOCAST_MORE_CASES  # noqa: E402
 from plan_cases_flex import FLEX_CASES  # noqa: E402
+from plan_cases_float8 import FLOAT8_CASES, FLOAT8_MORE_CASES  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_inputs_on_host import HOST_CASES  # noqa: E402
 from plan_cases_liger import LIGER_CASES, LIGER_MORE_CASES  # noqa: E402
@@ -72,6 +74,7 @@ def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
     words += ["--lora", case.lora] if case.lora else []
     words += ["--quantize", case.quantize] if case.quantize else []
     words += ["--liger", case.liger] if case.liger else []
+    words += ["--fp8", case.float8] if case.float8 else []
     return answer(PROGRAM, *words, *(["--freeze", *case.frozen] if case.frozen else []))
 
 
@@ -130,7 +133,8 @@ def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world
 
 
 def collectives_of(entries: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(c["kind"], c["elements"], c["dtype"], c["group_size"]) for c in entries]
+    """Numbers of 8 bits are bytes in a report."""
+    return [(c["kind"], c["elements"], "uint8" if c["dtype"] == "float8_e4m3fn" else c["dtype"], c["group_size"]) for c in entries]
 
 
 def percent(measured: int, predicted: int) -> str:
@@ -249,7 +253,8 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
-GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_FSDP_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "also": ALSO_CASES, "also_more": ALSO_MORE_CASES, "also_rest": ALSO_REST_CASES, "also_loss": ALSO_LOSS_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_FSDP_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "float8": FLOAT8_CASES, "float8_more": FLOAT8_MORE_CASES,
+          "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "automodel": AUTOMODEL_CASES, "also": ALSO_CASES, "also_more": ALSO_MORE_CASES, "also_rest": ALSO_REST_CASES, "also_loss": ALSO_LOSS_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,
           "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,
@@ -268,9 +273,10 @@ if importlib.util.find_spec("cut_cross_entropy") is None:
     GROUPS["loss_cut"] = []
 
 _ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp", "quantized": "finetuning",
-                 "liger_kernels": "finetuning"}
+                 "liger_kernels": "finetuning", "float8": "finetuning", "automodel": "automodel"}
 for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss"),
-                      ("torchtitan", "titan"), ("bitsandbytes", "quantized"), ("liger_kernel", "liger_kernels")):
+                      ("torchtitan", "titan"), ("bitsandbytes", "quantized"), ("liger_kernel", "liger_kernels"),
+                      ("torchao", "float8"), ("nemo_automodel", "automodel")):
     if importlib.util.find_spec(_package) is not None:
         continue
     if not WANTED or any(_of in name for name in WANTED):

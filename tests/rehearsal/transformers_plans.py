@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
 import sys
 from typing import Any, Protocol
 
@@ -16,9 +17,15 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
 QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True,
          "rms_norm_eps": 1e-6}
 QWEN2 = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+GEMMA3 = {**LLAMA, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "head_dim": 64, "query_pre_attn_scalar": 64,
+          "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "sliding_window": 512,
+          "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]}  # fmt: skip
 # So little of a head that a block's own peak is the step's.
 TINY = {**LLAMA, "num_hidden_layers": 2, "vocab_size": 64}
-CONFIGS = {"tiny": TINY, "llama": LLAMA, "qwen3": QWEN3, "qwen2": QWEN2}
+# The remainder of a block that the allocator does not split, up to 1 MiB, is less than a thousandth of these.
+WIDER = {"hidden_size": 1024, "intermediate_size": 2752, "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000}
+CONFIGS = {"tiny": TINY, "llama": LLAMA, "qwen3": QWEN3, "qwen2": QWEN2, "wide_llama": {**LLAMA, **WIDER}, "wide_qwen3": {**QWEN3, **WIDER},
+           "gemma3": GEMMA3}  # fmt: skip
 KINDS = ("live_peak_bytes", "allocated_peak_bytes", "reserved_peak_bytes")
 
 
@@ -48,12 +55,20 @@ class TransformersPlans(ProgramInAFolder):
             (cls.folder / name).mkdir()
             (cls.folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
+    @classmethod
+    def write_trl_folder(cls, models: list[str]) -> None:
+        """Writes weights and a tokenizer beside each configuration, and rows to train on."""
+        script = pathlib.Path(__file__).resolve().parent / "scripts/trl_folder.py"
+        done = subprocess.run([sys.executable, str(script), *models], cwd=cls.folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+
     def hold(self, case: Trained, script: pathlib.Path, choices: dict[str, Any], *options: str, rehearsal: tuple[str, ...] = ()) -> None:
         """Holds a plan to its script, which is given the model's folder and `choices`. `options`: of the plan."""
         gpus = ("--gpus", str(min(case.gpus, 8)), "--nodes", str(max(1, case.gpus // 8)), "--gpu", "H100 SXM")
         # In transformers the head reads the logits inside the root's forward, and the CPU makes the model.
         sharded = () if "ddp" in options else ("--wrap", "blocks", "--wrap-ends", "no", "--reshard", "true", "--prefetch", "0",
-                                               "--backward-prefetch", "1", "--shard", str(case.gpus))  # fmt: skip
+                                               "--backward-prefetch", "1", "--shard", str(getattr(case, "shard", 0) or case.gpus))  # fmt: skip
         self.run_program(case.model, *gpus, *options, "--precision", case.precision, *sharded, "--optimizer", "adamw",
                          "--optimizer-impl", "foreach", "--clip-grad-norm", "none", "--accumulate", "1", "--offload", "no",
                          "--initialization", "cpu", "--flavor", "transformers", "--torch", "2.11", "--activation-checkpointing", "full" if case.checkpoint else "none",

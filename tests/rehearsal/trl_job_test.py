@@ -12,15 +12,14 @@ import importlib.util
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import unittest
 from dataclasses import dataclass, field
 from typing import Any
 
+from job_tables import rows_of
 from transformers_plans import TransformersPlans
 
-SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
 FSDP = {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_machines": 1,
@@ -32,6 +31,14 @@ def launcher(gpus: int, precision: str = "bf16", **fsdp: Any) -> dict[str, Any]:
     changed = {f"fsdp_{key}": value for key, value in fsdp.items()}
     return {**FSDP, "num_processes": gpus, "num_machines": max(1, gpus // 8), "mixed_precision": precision,
             "fsdp_config": {**FSDP["fsdp_config"], **changed}}
+
+
+# One process for each GPU, or one.
+DDP = {"distributed_type": "MULTI_GPU", "mixed_precision": "bf16", "num_machines": 1, "num_processes": 2}
+ONE = {"distributed_type": "NO", "mixed_precision": "bf16", "num_machines": 1, "num_processes": 1}
+# The loss passes over padding, which is counted.
+PADDED = (0.006, 0.005, 0.03)
+LORA = ["--use_peft", "--dtype", "bfloat16", "--lora_r", "16", "--lora_alpha", "32"]
 
 
 @dataclass
@@ -51,6 +58,19 @@ JOBS = [
     Job("kept after forward", "qwen3", 8, launcher(8, reshard_after_forward=False),
         ["--per_device_train_batch_size", "1", "--gradient_checkpointing", "false", "--gradient_accumulation_steps", "2"]),
     Job("all in bf16", "llama", 4, launcher(4, "no"), ["--per_device_train_batch_size", "1", "--bf16", "false", "--dtype", "bfloat16"]),
+    Job("ddp", "wide_llama", 2, DDP, ["--per_device_train_batch_size", "1"]),
+    Job("ddp with padding", "wide_qwen3", 2, DDP, ["--per_device_train_batch_size", "2"], "uneven"),
+    Job("adapters under ddp", "wide_llama", 2, DDP, ["--per_device_train_batch_size", "1", *LORA]),
+    Job("adapters on one gpu", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "2", *LORA], "uneven", PADDED),
+    Job("qlora on one gpu", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "1", *LORA, "--load_in_4bit", "--use_bnb_nested_quant"]),
+    Job("bf16 on one gpu", "wide_qwen3", 1, ONE,
+        ["--per_device_train_batch_size", "1", "--dtype", "bfloat16", "--gradient_accumulation_steps", "2"]),
+    Job("dpo", "wide_llama", 4, launcher(4, cpu_ram_efficient_loading=True), ["--per_device_train_batch_size", "1"], "pairs",
+        # The reference is loaded otherwise than planned, so that the first step finds other free blocks.
+        (0.006, 0.005, 0.12)),
+    Job("dpo on one gpu", "wide_qwen3", 1, ONE, ["--per_device_train_batch_size", "1", "--dtype", "bfloat16"], "pairs", PADDED),
+    Job("dpo with qlora", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "1", *LORA, "--load_in_4bit"], "pairs", PADDED),
+    Job("dpo with adapters under ddp", "wide_llama", 2, DDP, ["--per_device_train_batch_size", "1", *LORA], "pairs", PADDED),
 ]  # fmt: skip
 
 
@@ -58,14 +78,10 @@ class JobsOfTrl(TransformersPlans):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        models = sorted({job.model for job in JOBS})
-        done = subprocess.run([sys.executable, str(SCRIPTS / "trl_folder.py"), *models], cwd=cls.folder, capture_output=True, text=True,
-                              check=False)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
+        cls.write_trl_folder(sorted({job.model for job in JOBS}))
 
     def check(self, job: Job) -> None:
-        script = importlib.util.find_spec("trl.scripts.sft")
+        script = importlib.util.find_spec("trl.scripts.dpo" if job.data == "pairs" else "trl.scripts.sft")
         assert script is not None and script.origin is not None
         # JSON is YAML.
         (self.folder / "launch.yaml").write_text(json.dumps(job.launch), encoding="utf-8")
@@ -86,20 +102,13 @@ for each in JOBS:
 class KeysAreThoseOfTheLibraries(unittest.TestCase):
     """Our tables have every key of the real classes, and no other."""
 
-    @staticmethod
-    def table(name: str) -> dict[str, str]:
-        """The rows of a table by key: what they say after it."""
-        text = (ROOT / "planner/jobs" / name).read_text(encoding="utf-8")
-        return dict(re.findall(r'^ +\{"([a-z_0-9.]+)"(.*?)\},$', text, re.MULTILINE | re.DOTALL))
-
-    def test_trl(self) -> None:
+    def check_keys(self, config: type, ours: dict[str, str]) -> None:
         import dataclasses
 
-        from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig
+        from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
-        classes = (ScriptArguments, ModelConfig, SFTConfig, DatasetMixtureConfig)
+        classes = (ScriptArguments, ModelConfig, config, DatasetMixtureConfig)
         real = {f.name: f.default for each in classes for f in dataclasses.fields(each)}
-        ours = self.table("trl_keys.cpp")
         # The parser's own, and the command's.
         beside = {"env", "accelerate_config"}
         self.assertEqual(sorted(key for key in ours if "." not in key), sorted({*real, *beside}))
@@ -109,13 +118,21 @@ class KeysAreThoseOfTheLibraries(unittest.TestCase):
             if usual and key in real and default not in (None, False, "", [], {}):
                 self.assertEqual(usual[1], f"{default:g}" if isinstance(default, float) else str(default), key)
 
+    def test_trl(self) -> None:
+        from trl import DPOConfig, SFTConfig
+
+        trainer = rows_of("trainer_keys.cpp")
+        for config, table in ((SFTConfig, "kSftKeys"), (DPOConfig, "kDpoKeys")):
+            with self.subTest(table):
+                self.check_keys(config, {**trainer, **rows_of("trl_keys.cpp", "kTrlKeys"), **rows_of("trl_keys.cpp", table)})
+
     def test_accelerate(self) -> None:
         import dataclasses
 
         from accelerate.commands.config.config_args import ClusterConfig
         from accelerate.commands.launch import launch_command_parser
 
-        ours = self.table("accelerate_job.cpp")
+        ours = rows_of("accelerate_job.cpp")
         # Those of TPU pods that nothing else reads.
         pods = {"command_file", "commands", "tpu_vm"}
         real = {f.name for f in dataclasses.fields(ClusterConfig)} - pods

@@ -105,6 +105,8 @@ TEST(Scope, IsPrintedForLargeModels) {
   StepReport report = fast_step();
   report.parameters = 405'853'388'800;
   EXPECT_EQ(scope_of(report), "data parallel only: no tensor, pipeline or expert parallelism");
+  report.plan.mesh.ep = 8;
+  EXPECT_EQ(scope_of(report), "data and expert parallel: no tensor or pipeline parallelism");
   report.plan.mesh = {1, 1};
   EXPECT_EQ(scope_of(report), "") << "one GPU has nothing to split";
   report.plan.mesh = {1, 8};

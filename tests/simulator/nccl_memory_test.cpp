@@ -32,6 +32,13 @@ TEST(NcclMemory, EightH100WithAnAllReduceAddTreesAndNvls) {
   EXPECT_NEAR(static_cast<double>(total_bytes(terms).count()), 1.06e9, .03e9);
 }
 
+// Beside those 7 x (32 x 12 + 63) MiB for the peers; 4.34 GB were measured.
+TEST(NcclMemory, EightH100ThatExchangeTokensConnectEachPeer) {
+  const auto terms = nccl_memory({"expert group", node_of(8, 90, IntraLink::NvSwitch, 450e9), true, true});
+  EXPECT_EQ(total_bytes(terms), 4141_MiB);
+  EXPECT_NEAR(static_cast<double>(total_bytes(terms).count()), 4.34e9, .02e9);
+}
+
 // 288 + 288 + 80 MiB; 688 MB were measured.
 TEST(NcclMemory, A100WithAnAllReduceMatchTheMeasurement) {
   const auto terms = nccl_memory({"shard group", node_of(8, 80, IntraLink::NvSwitch, 300e9), true});

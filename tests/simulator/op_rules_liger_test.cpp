@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "simulator/ops/op_rules.h"
 #include "tests/support/taped_block.h"
@@ -78,6 +80,52 @@ TEST(OpRulesOfLiger, RopeTurnsHeadsAndTheirGradientsInPlace) {
   // The four results of the scales, and their gradients, in the forward and the backward.
   EXPECT_EQ(allocations(taped("Llama").tape.forward).at(kOfLiger), 4);
   EXPECT_EQ(allocations(taped("Llama").tape.backward).at(kOfLiger), 4);
+}
+
+TapedBlock taped_loss_with_head(LossKind loss, Dtype dtype, bool trains_head, std::int64_t rows, std::int64_t classes) {
+  const std::vector<Value> inputs = {{"x", {rows, kLigerWidth}}, {"labels", {rows}, Dtype::Int64}};
+  BlockBuilder b("op", "Op", inputs);
+  for (const Value& input : inputs) b.input(input.name);
+  b.declare("lm_head", "Linear", false);
+  b.output("loss", b.op({.kind = OpKind::LinearCrossEntropy,
+                         .inputs = {b.input("x"), b.input("labels")},
+                         .parameters = {b.parameter_of("lm_head", "weight", {classes, kLigerWidth})}})[0]);
+  TapedSettings settings;
+  settings.rules.activation = dtype;
+  settings.rules.implementations.loss = {.kind = loss};
+  settings.inputs = {true, false};
+  settings.parameters = {trains_head};
+  return tape_block(std::move(b), settings);
+}
+
+TEST(OpRulesOfLiger, LossMakesAllGradientsInTheForward) {
+  // 64 times as many classes as the width: parts of a 64th of the rows, which is a power of two here.
+  constexpr std::int64_t kTokens = 4096;
+  constexpr std::int64_t kClasses = 64 * kLigerWidth;
+  constexpr std::int64_t kPart = kTokens / 64;
+  const std::int64_t hidden = 2 * kTokens * kLigerWidth, weight = 2 * kClasses * kLigerWidth,
+                     logits = 2 * kPart * kClasses;
+  const TapedBlock trained = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, true, kTokens, kClasses);
+  // Both gradients, a buffer of logits, an fp32 loss and a mask of each token.
+  EXPECT_EQ(peak_of(trained.tape.forward), hidden + weight + logits + (4 + 1) * kTokens);
+  EXPECT_EQ(trained.saved_bytes(), hidden + weight);
+  // The node hands its tensors on, beside the loss and the comparison of its gradient with a one.
+  EXPECT_EQ(trained.tape.backward_peak, hidden + weight + 4 + (4 + 1 + 1));
+  // The head of an adapter is frozen.
+  const TapedBlock frozen = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, false, kTokens, kClasses);
+  EXPECT_EQ(peak_of(frozen.tape.forward), hidden + logits + (4 + 1) * kTokens);
+  EXPECT_EQ(frozen.saved_bytes(), hidden);
+  // In fp32 each part makes the weight's gradient before it is added.
+  const TapedBlock wide = taped_loss_with_head(LossKind::Liger, Dtype::Float32, true, kTokens, kClasses);
+  EXPECT_EQ(peak_of(wide.tape.forward), 2 * hidden + 2 * (2 * weight) + 2 * logits + (4 + 1) * kTokens);
+}
+
+TEST(OpRulesOfLiger, ProductsOfTheLossAreThreeForAllTokens) {
+  const TapedBlock taped = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, true, 1000, 4096);
+  EXPECT_DOUBLE_EQ(taped.tape.work.front().forward.gemm_flops, 3 * 2.0 * 1000 * 4096 * kLigerWidth);
+  EXPECT_DOUBLE_EQ(taped.tape.work.front().backward.gemm_flops, 0);
+  const TapedBlock frozen = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, false, 1000, 4096);
+  EXPECT_DOUBLE_EQ(frozen.tape.work.front().forward.gemm_flops, 2 * 2.0 * 1000 * 4096 * kLigerWidth);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/plan/schedule.h"
+#include "tests/support/linear_attention_samples.h"
 #include "tests/support/prepared_plan.h"
 #include "tests/support/spec_models.h"
 #include "tests/support/taped_block.h"
@@ -55,6 +56,16 @@ BlockValue loss_with_head(BlockBuilder& b, BlockValue hidden, BlockValue labels,
                .parameters = {b.parameter_of("lm_head", "weight", {classes, b.size(hidden, -1)})}})[0];
 }
 
+BlockValue low_rank(BlockBuilder& b, BlockValue x, std::int64_t rank, std::int64_t out_features) {
+  const BlockValue y = b.linear("l", x, out_features);
+  for (const char* name : {"a", "b"}) b.declare(name, "Linear", false);
+  return b.op({.kind = OpKind::LowRank,
+               .inputs = {y, x},
+               .parameters = {b.parameter_of("a", "weight", {rank, b.size(x, -1)}),
+                              b.parameter_of("b", "weight", {out_features, rank})},
+               .attributes = {.scale = 4}})[0];
+}
+
 BlockValue grouped_experts(BlockBuilder& b) {
   const BlockValue tokens = b.reshape(b.input("x"), {8, 16});
   b.declare("gate", "Router");
@@ -69,6 +80,17 @@ BlockValue grouped_experts(BlockBuilder& b) {
        .inputs = {tokens, routed[0], routed[1]},
        .parameters = {b.parameter_of("experts", "both", {4, 64, 16}), b.parameter_of("experts", "down", {4, 16, 32})},
        .attributes = {.num_experts = 4, .experts_per_token = 2}})[0];
+}
+
+BlockValue dense_experts(BlockBuilder& b) {
+  const BlockValue tokens = b.reshape(b.input("x"), {8, 16});
+  b.declare("experts", "Experts");
+  return b.op(
+      {.kind = OpKind::DenseExperts,
+       .inputs = {tokens, b.linear("router", tokens, 4)},
+       .parameters = {b.parameter_of("experts", "both", {4, 16, 64}), b.parameter_of("experts", "down", {4, 32, 16})},
+       .attributes = {.num_experts = 4, .experts_per_token = 2},
+       .num_outputs = 3})[0];
 }
 
 // Each kind once, on x [2, 4, 16], an image [2, 4, 8, 8] or heads [2, 4, 2, 8].
@@ -114,6 +136,8 @@ std::optional<BlockValue> layer(BlockBuilder& b, OpKind kind) {
       return experts(b);
     case OpKind::GroupedExperts:
       return grouped_experts(b);
+    case OpKind::DenseExperts:
+      return dense_experts(b);
     default:
       return std::nullopt;
   }
@@ -140,6 +164,8 @@ std::optional<BlockValue> elementwise(BlockBuilder& b, OpKind kind) {
       return b.softcap(x, 30);
     case OpKind::LigerGlu:
       return b.liger_glu(x, b.scale(x, 2), false);
+    case OpKind::LowRank:
+      return low_rank(b, x, 4, 8);
     case OpKind::Dropout:
       return b.dropout("", x, 0.1);
     case OpKind::Cast:
@@ -203,7 +229,7 @@ std::optional<BlockValue> rearranged(BlockBuilder& b, OpKind kind) {
 
 // A kind that has no sample here gives nothing, and the test below says so.
 BlockValue sample_of(BlockBuilder& b, OpKind kind) {
-  for (const auto& family : {layer, elementwise, rearranged}) {
+  for (const auto& family : {layer, linear_attention_sample, elementwise, rearranged}) {
     if (const auto sample = family(b, kind)) return *sample;
   }
   return b.input("x");
@@ -215,6 +241,7 @@ BlockBuilder builder_of_samples() {
                   {"image", {2, 4, 8, 8}},
                   {"heads", {2, 4, 2, 8}},
                   {"ids", {2, 4}, kLong},
+                  {"long_rows", {2, 100, 16}},
                   {"rows", {3}, kLong}});
 }
 
@@ -289,6 +316,32 @@ TEST(OpRules, RmsNormSavesSixEightOrTwoBytesPerElementByImplementation) {
   EXPECT_EQ(rms_norm(RmsNormImplementation::WrittenOut, true).saved_bytes(), 8 * nh + 4 * kRows + 4 * kWidth);
   // Its own input and the inverse root.
   EXPECT_EQ(rms_norm(RmsNormImplementation::Fused).saved_bytes(), 2 * nh + 4 * kRows);
+}
+
+// x of 2 N H bytes and both weights are kept, whatever is trained. The backward makes the gradient of x, and two
+// tensors of N r beside it.
+TEST(OpRules, AdaptersOfAutomodelKeepTheirInputAlone) {
+  constexpr std::int64_t kOut = 1024;
+  constexpr std::int64_t kRank = 8;
+  BlockBuilder b = builder({{"x", {2, kRows / 2, kWidth}}});
+  b.output("y", low_rank(b, b.input("x"), kRank, kOut));
+  TapedSettings settings;
+  settings.parameters = {false, true, true};
+  const TapedBlock taped = tape_block(std::move(b), settings);
+  EXPECT_EQ(taped.saved_bytes(), 2 * kRows * kWidth);
+  // The frozen layer's result and the sum.
+  EXPECT_EQ(peak_of(taped.tape.forward), 2 * 2 * kRows * kOut);
+}
+
+// x in 2 N H bytes; neither the normalized values nor the inverse root.
+TEST(OpRules, NormOfAutomodelSavesItsInputAlone) {
+  BlockBuilder b = builder({{"x", {2, kRows / 2, kWidth}}});
+  b.decode_as_automodel(true);
+  b.output("y", b.rms_norm("norm", b.input("x"), {.class_name = "LlamaRMSNorm"}));
+  const TapedBlock taped = tape_block(std::move(b));
+  EXPECT_EQ(taped.saved_bytes(), 2 * kRows * kWidth);
+  // x and the normalized values in fp32, the weight in fp32, and a number in fp32 for each row.
+  EXPECT_EQ(peak_of(taped.tape.forward), 8 * kRows * kWidth + 4 * kWidth + 4 * kRows);
 }
 
 TEST(OpRules, NormWithAFrozenWeightSavesNoNormalizedValues) {
@@ -385,46 +438,6 @@ TEST(OpRules, FlashAttnLossCopiesNoLogits) {
   EXPECT_EQ(fused.tape.backward_peak, 2 * (2 * nv) + 2 * (4 * kRows) + 2 * 4);
   EXPECT_FALSE(fused.program.refusal.has_value());
   EXPECT_TRUE(taped(0).program.refusal.has_value()) << "A kernel of Triton on a CPU.";
-}
-
-TapedBlock taped_loss_with_head(LossKind loss, Dtype dtype, bool trains_head, std::int64_t rows, std::int64_t classes) {
-  BlockBuilder b = builder({{"x", {rows, kWidth}}, {"labels", {rows}, kLong}});
-  b.output("loss", loss_with_head(b, b.input("x"), b.input("labels"), classes));
-  TapedSettings settings;
-  settings.rules.activation = dtype;
-  settings.rules.implementations.loss = {.kind = loss};
-  settings.inputs = {true, false};
-  settings.parameters = {trains_head};
-  return tape_block(std::move(b), settings);
-}
-
-TEST(OpRules, LigerMakesAllGradientsInTheForward) {
-  // 64 times as many classes as the width: parts of a 64th of the rows, which is a power of two here.
-  constexpr std::int64_t kTokens = 4096;
-  constexpr std::int64_t kClasses = 64 * kWidth;
-  constexpr std::int64_t kPart = kTokens / 64;
-  const std::int64_t hidden = 2 * kTokens * kWidth, weight = 2 * kClasses * kWidth, logits = 2 * kPart * kClasses;
-  const TapedBlock trained = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, true, kTokens, kClasses);
-  // Both gradients, a buffer of logits, an fp32 loss and a mask of each token.
-  EXPECT_EQ(peak_of(trained.tape.forward), hidden + weight + logits + (4 + 1) * kTokens);
-  EXPECT_EQ(trained.saved_bytes(), hidden + weight);
-  // The node hands its tensors on, beside the loss and the comparison of its gradient with a one.
-  EXPECT_EQ(trained.tape.backward_peak, hidden + weight + 4 + (4 + 1 + 1));
-  // The head of an adapter is frozen.
-  const TapedBlock frozen = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, false, kTokens, kClasses);
-  EXPECT_EQ(peak_of(frozen.tape.forward), hidden + logits + (4 + 1) * kTokens);
-  EXPECT_EQ(frozen.saved_bytes(), hidden);
-  // In fp32 each part makes the weight's gradient before it is added.
-  const TapedBlock wide = taped_loss_with_head(LossKind::Liger, Dtype::Float32, true, kTokens, kClasses);
-  EXPECT_EQ(peak_of(wide.tape.forward), 2 * hidden + 2 * (2 * weight) + 2 * logits + (4 + 1) * kTokens);
-}
-
-TEST(OpRules, LigersProductsAreThreeForAllTokens) {
-  const TapedBlock taped = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, true, 1000, 4096);
-  EXPECT_DOUBLE_EQ(taped.tape.work.front().forward.gemm_flops, 3 * 2.0 * 1000 * 4096 * kWidth);
-  EXPECT_DOUBLE_EQ(taped.tape.work.front().backward.gemm_flops, 0);
-  const TapedBlock frozen = taped_loss_with_head(LossKind::Liger, Dtype::BFloat16, false, 1000, 4096);
-  EXPECT_DOUBLE_EQ(frozen.tape.work.front().forward.gemm_flops, 2 * 2.0 * 1000 * 4096 * kWidth);
 }
 
 TEST(OpRules, ShiftedLabelsArePaddedAndASingleRowIsNotCopied) {

@@ -93,9 +93,7 @@ Errors run(const Job& job, const ClusterLibrary& library) {
   const Plan& plan = file->plan;
   const auto spec = read_model_file(plan.model_file);
   if (!spec) return spec.error();
-  const auto model = build_model(
-      *spec,
-      {.recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen});
+  const auto model = build_model(*spec, workload_of(plan));
   if (!model) return model.error();
   const auto cluster = machines_of(job, library);
   if (!cluster) return cluster.error();

@@ -23,6 +23,7 @@ ModelSpec random_model(SmallTransformer sizes) {
     case 1:
       sizes.cached = false;
       sizes.experts = *rc::gen::element(2, 4);
+      sizes.stacked = *rc::gen::arbitrary<bool>();
       return small_transformer(sizes);
     case 2:
       sizes.layers = std::min(sizes.layers, 2);
@@ -185,6 +186,15 @@ Case standard_case(Bytes memory) {
   return c;
 }
 
+namespace {
+
+bool has_free_units(const Space& space) {
+  return space.wrap.value_or(Wrap{}) == Wrap{} && space.wrap_ends.value_or(true) &&
+         space.reshard.value_or(ReshardChoice{}) == ReshardChoice{};
+}
+
+}  // namespace
+
 Case random_case() {
   Case c;
   SmallTransformer sizes;
@@ -224,6 +234,11 @@ Case random_case() {
       make_simple_fsdp(c);
       break;
     default:
+      // On a release beside which shared experts are not predicted, the search has none.
+      // transformers decides the units beside them, and those of a tied head are not predicted.
+      if (has_free_units(c.space) && c.spec.tied.empty()) {
+        c.space.expert_parallel = *rc::gen::element(std::vector<std::int64_t>{1}, std::vector<std::int64_t>{1, 2});
+      }
       vary_torch(c);
       break;
   }

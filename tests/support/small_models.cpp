@@ -28,9 +28,9 @@ ModelSpec small_transformer(const SmallTransformer& sizes) {
           : "";
   const std::string tied = sizes.tied ? R"("tied": {"lm_head.weight": "model.embed_tokens.weight"},)" : "";
   const std::string dense = fmt::format(R"("intermediate_size": {})", 3 * sizes.hidden);
-  const std::string mixture =
-      fmt::format(R"("head_dim": {}, "num_experts": {}, "num_experts_per_tok": 2, "moe_intermediate_size": {})",
-                  sizes.hidden / sizes.heads, sizes.experts, 2 * sizes.hidden);
+  const std::string mixture = fmt::format(
+      R"("head_dim": {}, "num_experts": {}, "num_experts_per_tok": 2, "moe_intermediate_size": {}{})",
+      sizes.hidden / sizes.heads, sizes.experts, 2 * sizes.hidden, sizes.stacked ? R"(, "stacked": true)" : "");
   const std::string cached =
       fmt::format(R"("block": "qwen3_tts_layer", "head_dim": {}, {})", sizes.hidden / sizes.heads, dense);
   const std::string layer = sizes.cached        ? cached

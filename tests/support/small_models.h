@@ -19,8 +19,9 @@ struct SmallTransformer {
   int sequence = 64;
   bool tied = false;
   bool mixed_precision = true;
-  bool cached = false;  ///< Layers that keep keys and values while they train, until one is checkpointed.
-  int experts = 0;      ///< Above 0: a mixture of so many in place of each MLP.
+  bool cached = false;   ///< Layers that keep keys and values while they train, until one is checkpointed.
+  int experts = 0;       ///< Above 0: a mixture of so many in place of each MLP.
+  bool stacked = false;  ///< Their parameters are stacked (transformers 5).
 };
 
 /// A decoder-only transformer: embedding, layers, norm, head, loss.

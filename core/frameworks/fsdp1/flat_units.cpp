@@ -11,10 +11,9 @@
 // _validate_tensors_to_flatten, _reset_is_grad_none), _init_utils.py (_init_core_state), torch 2.11.
 //
 // Not modeled: frozen parameters beside trained ones in one flat parameter, whose gradients FSDP1 computes, too (the
-// planner makes units of the trained ones, planner/space/wrap_apart.h); units
-// inside of checkpointed blocks; ignored modules; sync_module_states; buffers that are cast; autocast, which would keep
-// casts of weights and cast at every op; keep_low_precision_grads, with which PyTorch's Adam fails ("expected dtype
-// float for `end` but got dtype c10::BFloat16").
+// planner makes units of the trained ones, planner/space/wrap_apart.h); ignored modules; sync_module_states; buffers
+// that are cast; autocast, which would keep casts of weights and cast at every op; keep_low_precision_grads, with which
+// PyTorch's Adam fails ("expected dtype float for `end` but got dtype c10::BFloat16").
 
 #include "core/frameworks/fsdp1/flat_units.h"
 
@@ -230,22 +229,8 @@ Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex
   if (plan.cpu_offload) {
     if (auto misfit = offload_misfit(plan, *index.model, plan.mesh, adds_up)) errors.push_back(*std::move(misfit));
   }
-  const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];
-    const auto is_checkpointed_inside = [&](std::size_t c) {
-      const int block = index.model->calls[c].module;
-      return modes[c] != CheckpointMode::None && block != unit.modules.front() &&
-             index.contains(block, unit.modules.front());
-    };
-    for (std::size_t c = 0; c < modes.size(); ++c) {
-      if (!is_checkpointed_inside(c)) continue;
-      errors.push_back(
-          {fmt::format("units/{}", u),
-           fmt::format("\"{}\" is inside a checkpointed block, which is not predicted for FSDP1.", unit.name),
-           "Plan without checkpointing, or for FSDP2; if a block is trained or frozen as a whole, wrap it whole."});
-      break;
-    }
     const bool has_backward = std::any_of(unit.windows.begin(), unit.windows.end(),
                                           [](const Window& window) { return window.pre_backward >= 0; });
     const bool stays =

@@ -20,6 +20,9 @@
 // _unshard() asks the rate limiter before it finds that a unit is still gathered, and with CPU offload has copied the
 // shard to the GPU by then: LimitGathers.
 //
+// A checkpointed block runs again when the first saved tensor is asked for. Its units inside are gathered and freed as
+// in a forward, but those whose backward has begun: these stay as they are. The views that this makes have no backward.
+//
 // no_sync() keeps flat gradients unsharded. FULL_SHARD frees parameters then, too; SHARD_GRAD_OP does not, so the next
 // forward gathers nothing. NO_SHARD gathers nothing, but casts its parameters to param_dtype before each pass and drops
 // the casts after it: here as Unshard and Reshard.
@@ -51,7 +54,8 @@ class Fsdp1Lowering {
         frees_after_forward_(reshards_after_forward(plan)),
         begins_(unit_begins(layout)),
         ends_(unit_ends(layout)),
-        forward_order_(distinct_units(begins_, layout)) {
+        forward_order_(distinct_units(begins_, layout)),
+        checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)) {
     units_.resize(layout.units.size());
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       if (layout.units[u].is_root) root_ = static_cast<int>(u);
@@ -191,18 +195,20 @@ class Fsdp1Lowering {
   }
 
   void post_forward(const UnitBoundary& end) {
-    if (has_parameters(end.unit)) {
-      UnitState& state = units_[end.unit];
-      if (!state.has_index || state.post_forward_index == 0) {
-        state.post_forward_index = static_cast<int>(post_forward_order_.size());
-        state.has_index = true;
-      }
-      post_forward_order_.push_back(end.unit);
-      reshard(end.unit, !is_sharded() || (end.unit != root_ && frees_after_forward_));
-      state.needs_backward = layout_.units[end.unit].windows[end.window].pre_backward >= 0;
-      state.ran_pre_backward = false;
-    }
+    if (has_parameters(end.unit)) leave(end);
     if (end.unit == root_) out_.emit({.kind = InstructionKind::LeaveRoot});
+  }
+
+  void leave(const UnitBoundary& end) {
+    UnitState& state = units_[end.unit];
+    if (!state.has_index || state.post_forward_index == 0) {
+      state.post_forward_index = static_cast<int>(post_forward_order_.size());
+      state.has_index = true;
+    }
+    post_forward_order_.push_back(end.unit);
+    reshard(end.unit, !is_sharded() || (end.unit != root_ && frees_after_forward_));
+    state.needs_backward = layout_.units[end.unit].windows[end.window].pre_backward >= 0;
+    state.ran_pre_backward = false;
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
@@ -211,6 +217,7 @@ class Fsdp1Lowering {
     std::size_t next_pre = pre_backwards_.size();
     std::size_t next_split = splits_.size();
     int position = index_.num_positions();
+    int recomputed_call = -1;
     while (position > 0) {
       finish_splits(position, next_split);
       if (!index_.in_backward[position - 1]) {
@@ -221,6 +228,8 @@ class Fsdp1Lowering {
       free_frozen(position - 1);
       int stop = position - 1;
       const int call = index_.call_at(stop);
+      if (call != recomputed_call) recompute(call, stop, next_pre);
+      recomputed_call = call;
       const int call_begin = index_.call_begin[call];
       while (stop > call_begin && index_.in_backward[stop - 1] && !is_boundary(stop, next_pre, next_split)) --stop;
       out_.emit_ops(InstructionKind::Backward, index_, call, stop, position);
@@ -228,6 +237,38 @@ class Fsdp1Lowering {
     }
     finish_splits(0, next_split);
     final_callback();
+  }
+
+  void recompute(int call, int position, std::size_t& next_pre) {
+    if (checkpoint_modes_[call] == CheckpointMode::None) return;
+    position = first_use_of_saved(index_, call, position);
+    enter_units(position, next_pre);
+    const int begin = index_.call_begin[call];
+    const int end = index_.call_begin[call + 1];
+    const int module = index_.model->calls[call].module;
+    const int stop = plan_.checkpointing.early_stop ? position : end;
+    // The hooks of the block itself are outside of what runs again.
+    const auto runs_again = [&](const UnitBoundary& boundary) {
+      const std::vector<int>& modules = layout_.units[boundary.unit].modules;
+      const bool is_inside = std::find(modules.begin(), modules.end(), module) == modules.end();
+      return is_inside && has_parameters(boundary.unit) && !units_[boundary.unit].ran_pre_backward;
+    };
+    auto next_end =
+        std::partition_point(ends_.begin(), ends_.end(), [&](const UnitBoundary& e) { return e.position <= begin; });
+    const auto leave_units = [&](int at) {
+      for (; next_end != ends_.end() && next_end->position <= std::min(at, stop); ++next_end) {
+        if (runs_again(*next_end)) leave(*next_end);
+      }
+    };
+    auto next_begin =
+        std::partition_point(begins_.begin(), begins_.end(), [&](const UnitBoundary& b) { return b.position < begin; });
+    for (; next_begin != begins_.end() && next_begin->position < end; ++next_begin) {
+      if (!runs_again(*next_begin)) continue;
+      leave_units(next_begin->position);
+      unshard(next_begin->unit);
+      wait(next_begin->unit);
+    }
+    leave_units(end);
   }
 
   // Something happens between the ops `position` and `position - 1`.
@@ -349,7 +390,8 @@ class Fsdp1Lowering {
   std::vector<UnitState> units_;
   const std::vector<UnitBoundary> begins_, ends_;
   std::vector<UnitBoundary> pre_backwards_;
-  const std::vector<int> forward_order_;  // Units with parameters, each once.
+  const std::vector<int> forward_order_;                // Units with parameters, each once.
+  const std::vector<CheckpointMode> checkpoint_modes_;  // [num calls]
   std::vector<int> post_forward_order_;
   // Views of this forward's passes, in the order in which they were made: their node in the graph is older than
   // whatever ran after the position.

@@ -5,7 +5,7 @@
 // appends the unit to the post-forward order. The backward walks back. When the gradient of a unit's output arrives,
 // the pre-backward hook gathers and waits again, and starts the gather of the previous unit in the post-forward order.
 // When the gradients of its inputs are ready, the post-backward hook reshards and reduces. So for a root around units
-// 1..L the order of collectives is
+// 1..L the order of collectives is (units of experts that ranks share have their own ranks)
 //
 //   AG root, AG 1, .., AG L | AG L, AG L-1, RS L, AG L-2, RS L-1, .., AG 1, RS 2, RS 1, RS root
 //
@@ -83,15 +83,7 @@ class Fsdp2Lowering {
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       if (layout.units[u].is_root) root_ = static_cast<int>(u);
     }
-    const std::vector<int> roots = roots_of(*index.model);
-    trees_.resize(roots.size());
-    for (std::size_t u = 0; u < layout.units.size(); ++u) {
-      if (tree_of_unit_[u] < 0) continue;
-      const int root = roots[static_cast<std::size_t>(tree_of_unit_[u])];
-      const std::vector<int>& modules = layout.units[u].modules;
-      if (std::find(modules.begin(), modules.end(), root) != modules.end())
-        tree(static_cast<int>(u)).root = static_cast<int>(u);
-    }
+    trees_ = make_trees(index, layout, tree_of_unit_);
   }
 
   StepSchedules run_steps() {
@@ -126,8 +118,10 @@ class Fsdp2Lowering {
     out_.phase = StepPhase::Optimizer;
     if (plan_.optimizer.clip_grad_norm) {
       out_.emit({.kind = InstructionKind::ClipGradNorm,
-                 .reduces_each_norm = quirks_.clip_reduces_each_norm,
-                 .ranks = layout_.mesh.group_along(MeshAxis::DpShard, !quirks_.skip_collectives_of_one)});
+                 .reduces_each_norm = quirks_.clip_reduces_each_norm && !plan_.runtime.implementations.norm_in_float64,
+                 .reduces_in_float64 = plan_.runtime.implementations.norm_in_float64,
+                 .ranks = layout_.mesh.group_along(MeshAxis::DpShard, !quirks_.skip_collectives_of_one),
+                 .copies = layout_.mesh.expert_group()});
     }
     out_.emit({.kind = InstructionKind::OptimizerStep});
     out_.emit({.kind = InstructionKind::ZeroGrad});
@@ -135,13 +129,6 @@ class Fsdp2Lowering {
   }
 
  private:
-  // [units] In roots_of; -1: the module that holds the models of a step of passes, which is no unit of FSDP2.
-  static std::vector<int> trees_of_units(const ModelIndex& index, const Layout& layout) {
-    std::vector<int> trees;
-    for (const ShardedUnit& unit : layout.units) trees.push_back(root_number(*index.model, unit.modules.front()));
-    return trees;
-  }
-
   Fsdp2Tree& tree(int unit) { return trees_[static_cast<std::size_t>(tree_of_unit_[static_cast<std::size_t>(unit)])]; }
 
   // ---- passes ------------------------------------------------------------------------------------------------------
@@ -355,9 +342,21 @@ class Fsdp2Lowering {
     for (; next_begin != begins_.end() && next_begin->position < end; ++next_begin) {
       if (!is_inside(*next_begin)) continue;
       leave_units(next_begin->position);
+      const std::size_t first = out_.schedule.instructions.size();
       if (!units_[next_begin->unit].pre_backward) pre_forward(next_begin->unit);
+      if (layout_.units[next_begin->unit].of_experts) place_in_rerun(first, begin, *next_begin);
     }
     leave_units(end);
+  }
+
+  // Experts are gathered when what runs again comes to them, and keep the output of the gather until they are left:
+  // each is then the root of a forward of its own (FSDPState._post_forward).
+  void place_in_rerun(std::size_t first, int call_begin, const UnitBoundary& begin) {
+    const int end = layout_.units[begin.unit].windows[begin.window].end;
+    std::vector<Instruction>& list = out_.schedule.instructions;
+    for (std::size_t i = first; i < list.size(); ++i) {
+      list[i].rerun_op = (list[i].kind == InstructionKind::Free ? end : begin.position) - call_begin;
+    }
   }
 
   // Before torch 2.10 the post-forward hook did in a backward what it does in a forward.
@@ -483,7 +482,7 @@ class Fsdp2Lowering {
     out_.emit({.kind = InstructionKind::Unshard,
                .slot = state.slot,
                .ranks = state.smaller ? ranks_along(MeshAxis::DpShard, layout_.units[unit].reshard.world_size)
-                                      : layout_.mesh.group_along(MeshAxis::DpShard, !quirks_.skip_collectives_of_one),
+                                      : layout_.group_of(layout_.units[unit], !quirks_.skip_collectives_of_one),
                .unit = unit,
                .call = call});
   }
@@ -499,7 +498,7 @@ class Fsdp2Lowering {
     if (!quirks_.forward_all_gather_output_kept) free_held_gather(of, kBegins);
     out_.emit({.kind = InstructionKind::WaitForUnshard, .slot = state.slot, .unit = unit});
     free_held_gather(of, kEnds);
-    if (out_.phase == StepPhase::Forward && holds) {
+    if (out_.phase == StepPhase::Forward && holds && !layout_.units[unit].is_alone()) {
       of.held_gather = unit;
       of.held_slot = state.slot;
     } else {
@@ -525,9 +524,9 @@ class Fsdp2Lowering {
     out_.emit({.kind = InstructionKind::ReduceGrads,
                .slot = slot,
                .keeps_last_gradient = quirks_.last_gradient_kept_in_reduce &&
-                                      (layout_.mesh.dp_shard() > 1 || !quirks_.skip_reductions_of_one),
+                                      (layout_.units[unit].shards > 1 || !quirks_.skip_reductions_of_one),
                .keeps_all_reduce_output = keeps_output,
-               .ranks = layout_.mesh.group_along(MeshAxis::DpShard, !quirks_.skip_reductions_of_one),
+               .ranks = layout_.group_of(layout_.units[unit], !quirks_.skip_reductions_of_one),
                .copies = layout_.mesh.group_along(MeshAxis::DpReplicate),
                .unit = unit});
     while (quirks_.reduce_input_kept_in_next && !of.reduce_inputs.empty()) free_oldest_reduce_input(of, kEnds);

@@ -2,9 +2,13 @@
 
 // What the lowering of FSDP2 (lower_fsdp2.cpp) knows of units and roots while it walks over a step.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/sharding.h"
 
 namespace fsdp {
 
@@ -47,5 +51,26 @@ struct Fsdp2Tree {
     left_before.clear();
   }
 };
+
+/// [units] In roots_of; -1: the module that holds the models of a step of passes, which is no unit of FSDP2.
+inline std::vector<int> trees_of_units(const ModelIndex& index, const Layout& layout) {
+  std::vector<int> trees;
+  for (const ShardedUnit& unit : layout.units) trees.push_back(root_number(*index.model, unit.modules.front()));
+  return trees;
+}
+
+/// [roots_of] Each with its root.
+inline std::vector<Fsdp2Tree> make_trees(const ModelIndex& index, const Layout& layout,
+                                         const std::vector<int>& tree_of_unit) {
+  const std::vector<int> roots = roots_of(*index.model);
+  std::vector<Fsdp2Tree> trees(roots.size());
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    if (tree_of_unit[u] < 0) continue;
+    const auto tree = static_cast<std::size_t>(tree_of_unit[u]);
+    const std::vector<int>& modules = layout.units[u].modules;
+    if (std::find(modules.begin(), modules.end(), roots[tree]) != modules.end()) trees[tree].root = static_cast<int>(u);
+  }
+  return trees;
+}
 
 }  // namespace fsdp

@@ -83,8 +83,7 @@ Errors check_simple_fsdp_plan(const Plan& plan, const Model& model) {
           "Write meta.");
   }
   check_parameters(plan, model, wrong);
-  const auto is_recorded = [](const Block& block) { return block.recorded.has_value(); };
-  if (std::any_of(model.blocks.begin(), model.blocks.end(), is_recorded)) {
+  if (is_captured(model)) {
     wrong("runtime/name",
           "The model was captured, and its recording does not show which of its calls would gather a parameter.",
           "Plan for --runtime fsdp2, fsdp1 or ddp, or write a model spec.");

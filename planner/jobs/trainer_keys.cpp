@@ -1,0 +1,157 @@
+// Sources: transformers 5.24.0, training_args.py (TrainingArguments); accelerate 1.15.0, utils/dataclasses.py.
+
+#include "planner/jobs/trainer_keys.h"
+
+#include <algorithm>
+
+namespace fsdp::planner {
+
+namespace {
+
+using enum KeyMeaning;
+
+constexpr JobKey kTrainerKeys[] = {
+    // The batch.
+    {"per_device_train_batch_size", Read},
+    {"gradient_accumulation_steps", Read},
+    {"train_sampling_strategy"},
+    {"length_column_name"},
+    {"average_tokens_across_devices"},
+    {"auto_find_batch_size", Usual, "false", "a batch that shrinks until it fits"},
+    // The step.
+    {"bf16", Read},
+    {"fp16", Read},
+    {"tf32"},
+    {"optim", Read},
+    {"optim_args", Usual, "", "other arguments of the optimizer"},
+    {"optim_target_modules", Usual, "", "an optimizer of some modules"},
+    {"learning_rate"},
+    {"lr_scheduler_type"},
+    {"lr_scheduler_kwargs"},
+    {"warmup_steps"},
+    {"weight_decay"},
+    {"adam_beta1"},
+    {"adam_beta2"},
+    {"adam_epsilon"},
+    {"max_grad_norm", Read},
+    {"label_smoothing_factor", Usual, "0", "label smoothing"},
+    {"gradient_checkpointing", Read},
+    {"gradient_checkpointing_kwargs", Read},
+    {"gradient_checkpointing_kwargs.use_reentrant", Usual, "false", "reentrant checkpoints"},
+    {"gradient_checkpointing_kwargs.offload", Read},
+    {"gradient_checkpointing_kwargs.preserve_rng_state"},
+    {"gradient_checkpointing_kwargs.selective", Usual, "false", "TRL's selective checkpointing"},
+    {"activation_checkpointing", Usual, "", "the newer name of gradient_checkpointing"},
+    {"activation_checkpointing_kwargs", Usual, "", "the newer name of gradient_checkpointing_kwargs"},
+    {"torch_compile", Usual, "false", "torch.compile"},
+    {"torch_compile_backend", Usual, "", "torch.compile"},
+    {"torch_compile_mode", Usual, "", "torch.compile"},
+    {"use_liger_kernel", Usual, "false", "Liger's kernels"},
+    {"liger_kernel_config"},
+    {"use_cache", Usual, "false", "keys and values that training keeps"},
+    {"neftune_noise_alpha", Usual, "", "noise on embeddings"},
+    {"torch_empty_cache_steps", Usual, "", "a cache that is emptied in steps"},
+    {"accelerator_config", Read},
+    {"accelerator_config.split_batches", Usual, "false", "batches that are split over the GPUs"},
+    {"accelerator_config.dispatch_batches"},
+    {"accelerator_config.even_batches"},
+    {"accelerator_config.use_seedable_sampler"},
+    {"accelerator_config.non_blocking"},
+    {"accelerator_config.gradient_accumulation_kwargs", Read},
+    {"accelerator_config.gradient_accumulation_kwargs.sync_each_batch", Read},
+    {"accelerator_config.gradient_accumulation_kwargs.num_steps"},
+    {"accelerator_config.gradient_accumulation_kwargs.sync_with_dataloader"},
+    {"parallelism_config", Usual, "", "a mesh of the Trainer's own"},
+    {"ddp_find_unused_parameters", Read},
+    {"ddp_bucket_cap_mb", Usual, "", "other buckets of DDP"},
+    {"ddp_broadcast_buffers", Read},
+    {"ddp_static_graph", Usual, "", "DDP's static graph"},
+    {"ddp_backend"},
+    {"ddp_timeout"},
+    {"fsdp", Usual, "", "FSDP by the Trainer; the launch configuration is read"},
+    {"fsdp_config", Usual, "", "FSDP by the Trainer; the launch configuration is read"},
+    {"deepspeed", Usual, "", "DeepSpeed"},
+    // Beside the step.
+    {"output_dir"},
+    {"num_train_epochs"},
+    {"max_steps"},
+    {"eval_strategy", Read},
+    {"eval_steps"},
+    {"eval_delay"},
+    {"per_device_eval_batch_size", Read},
+    {"prediction_loss_only"},
+    {"eval_on_start"},
+    {"eval_do_concat_batches"},
+    {"eval_use_gather_object"},
+    {"eval_accumulation_steps"},
+    {"include_for_metrics"},
+    {"batch_eval_metrics"},
+    {"bf16_full_eval"},
+    {"fp16_full_eval"},
+    {"save_only_model"},
+    {"save_strategy"},
+    {"save_steps"},
+    {"save_on_each_node"},
+    {"save_total_limit"},
+    {"enable_jit_checkpoint"},
+    {"load_best_model_at_end"},
+    {"metric_for_best_model"},
+    {"greater_is_better"},
+    {"ignore_data_skip"},
+    {"restore_callback_states_from_checkpoint"},
+    {"resume_from_checkpoint"},
+    {"logging_strategy"},
+    {"logging_steps"},
+    {"logging_first_step"},
+    {"logging_nan_inf_filter"},
+    {"log_on_each_node"},
+    {"log_level"},
+    {"log_level_replica"},
+    {"include_num_input_tokens_seen"},
+    {"disable_tqdm"},
+    {"report_to"},
+    {"run_name"},
+    {"project"},
+    {"trackio_space_id"},
+    {"trackio_bucket_id"},
+    {"trackio_static_space_id"},
+    {"push_to_hub"},
+    {"hub_token"},
+    {"hub_private_repo"},
+    {"hub_model_id"},
+    {"hub_strategy"},
+    {"hub_always_push"},
+    {"hub_revision"},
+    {"full_determinism", Usual, "false", "deterministic kernels"},
+    {"seed"},
+    {"data_seed"},
+    {"use_cpu", Usual, "false", "training on CPUs"},
+    {"dataloader_drop_last"},
+    {"dataloader_num_workers"},
+    {"dataloader_pin_memory"},
+    {"dataloader_persistent_workers"},
+    {"dataloader_prefetch_factor"},
+    {"dataloader_multiprocessing_context"},
+    {"dataloader_in_order"},
+    {"remove_unused_columns"},
+    {"label_names"},
+    {"debug"},
+    {"skip_memory_metrics"},
+    {"do_train"},
+    {"do_eval"},
+    {"do_predict"},
+    {"local_rank"},
+};
+
+}  // namespace
+
+std::vector<JobKey> with_trainer_keys(std::span<const JobKey> own) {
+  std::vector<JobKey> all(own.begin(), own.end());
+  for (const JobKey& key : kTrainerKeys) {
+    const bool is_own = std::any_of(own.begin(), own.end(), [&](const JobKey& each) { return each.name == key.name; });
+    if (!is_own) all.push_back(key);
+  }
+  return all;
+}
+
+}  // namespace fsdp::planner

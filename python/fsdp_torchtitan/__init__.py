@@ -1,0 +1,1 @@
+"""Reads torchtitan's Python configurations for the planner."""
