@@ -194,7 +194,8 @@ class CodeWriter {
     }
     if (plan_.lora) line("from peft import LoraConfig, get_peft_model");
     if (plan_.mixed_precision.float_outputs) line("from accelerate.utils import convert_outputs_to_fp32");
-    const bool has_functions = !kept_ops_.empty() || plan_.checkpointing.offload_inputs;
+    const bool is_reentrant = plan_.checkpointing.has(CheckpointMode::Reentrant);
+    const bool has_functions = !kept_ops_.empty() || plan_.checkpointing.offload_inputs || is_reentrant;
     line(has_functions ? "" : "\n");
     for (const std::string& each : kept_ops_) line(each);
     if (plan_.checkpointing.offload_inputs) {
@@ -204,6 +205,19 @@ class CodeWriter {
       line("            return checkpointed(*args, **kwargs)\n");
       line("    return forward\n\n");
     }
+    if (is_reentrant) call_as_reentrant();
+  }
+
+  // As blocks of transformers call it: around the hooks of the module, for which it takes a class.
+  void call_as_reentrant() {
+    line("\ndef call_as_reentrant(block):");
+    line("    kind = type(block)\n");
+    line("    class Checkpointed(kind):");
+    line("        def __call__(self, *args, **options):");
+    line("            call = functools.partial(kind.__call__, self, **options)");
+    line("            return checkpoint(call, *args, use_reentrant=True)\n");
+    line("    Checkpointed.__name__ = kind.__name__");
+    line("    block.__class__ = Checkpointed\n\n");
   }
 
   /// [lines] The text before the code: how to call it, and the loop's duties.
@@ -426,6 +440,7 @@ class CodeWriter {
     line("            config.use_cache = False  # transformers: a cache would grow again when a block runs again");
     checkpointed(CheckpointMode::Full, "");
     checkpointed(CheckpointMode::Nested, "");
+    reentrant();
     checkpointed(CheckpointMode::Selective, ", context_fn=kept_ops");
   }
 
@@ -440,10 +455,7 @@ class CodeWriter {
   }
 
   void checkpointed(CheckpointMode mode, std::string_view options) {
-    std::vector<std::string> names;
-    for (const Checkpointing::Entry& entry : plan_.checkpointing.entries) {
-      if (entry.mode == mode) names.push_back(entry.module);
-    }
+    const std::vector<std::string> names = checkpointed_modules(mode);
     if (names.empty()) return;
     each_of(names);
     line(fmt::format("        block = {}", module_named("name")));
@@ -457,6 +469,22 @@ class CodeWriter {
     line(fmt::format("        block.forward = {}\n", plan_.checkpointing.offload_inputs
                                                          ? fmt::format("keep_inputs_on_host({})", checkpointed)
                                                          : checkpointed));
+  }
+
+  void reentrant() {
+    const std::vector<std::string> names = checkpointed_modules(CheckpointMode::Reentrant);
+    if (names.empty()) return;
+    each_of(names);
+    line(fmt::format("        block = {}", module_named("name")));
+    line("        call_as_reentrant(block)\n");
+  }
+
+  std::vector<std::string> checkpointed_modules(CheckpointMode mode) const {
+    std::vector<std::string> names;
+    for (const Checkpointing::Entry& entry : plan_.checkpointing.entries) {
+      if (entry.mode == mode) names.push_back(entry.module);
+    }
+    return names;
   }
 
   void units() {

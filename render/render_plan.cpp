@@ -81,7 +81,8 @@ std::string what_is_saved(const Checkpointing& checkpointing) {
 
 std::string describe_checkpointing(const Checkpointing& checkpointing) {
   std::vector<std::string> parts;
-  for (const CheckpointMode mode : {CheckpointMode::Full, CheckpointMode::Nested, CheckpointMode::Selective}) {
+  for (const CheckpointMode mode :
+       {CheckpointMode::Full, CheckpointMode::Nested, CheckpointMode::Reentrant, CheckpointMode::Selective}) {
     std::vector<std::string> names;
     for (const Checkpointing::Entry& entry : checkpointing.entries) {
       if (entry.mode == mode) names.push_back(entry.module);

@@ -16,6 +16,7 @@
 #include "core/plan/loss_table.h"
 #include "core/plan/nested_checkpoints.h"
 #include "core/plan/optimizer_table.h"
+#include "core/plan/reentrant_checkpoints.h"
 #include "core/plan/torch_version.h"
 
 namespace fsdp {
@@ -432,6 +433,7 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   if (auto misfit = float8_misfit(plan, model)) errors.push_back(*std::move(misfit));
   if (auto misfit = automodel_misfit(plan, model)) errors.push_back(*std::move(misfit));
   if (auto misfit = nested_checkpoints_misfit(plan, model)) errors.push_back(*std::move(misfit));
+  if (auto misfit = reentrant_checkpoints_misfit(plan, model)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
   check_padding_mask(plan, model, errors);
   check_scans(plan, model, errors);

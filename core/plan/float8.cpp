@@ -129,11 +129,9 @@ std::optional<Error> choices_misfit(const Plan& plan, const Model& model) {
   if (has_op(model, [](const Op& op) { return is_of_experts(op.kind); })) {
     return misfit("Float8 layers are not predicted in a mixture of experts.", "Plan without --fp8.");
   }
-  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
-    if (entry.mode == CheckpointMode::Nested) {
-      return misfit("Float8 layers are not predicted with a checkpoint in each module of a block.",
-                    "Plan with --activation-checkpointing full or selective.");
-    }
+  if (plan.checkpointing.has(CheckpointMode::Nested) || plan.checkpointing.has(CheckpointMode::Reentrant)) {
+    return misfit("Float8 layers are not predicted with nested or reentrant checkpoints.",
+                  "Plan with --activation-checkpointing full or selective.");
   }
   if (plan.checkpointing.offload_inputs) return beside("inputs of blocks in host memory", "--checkpoint-offload");
   return std::nullopt;

@@ -76,8 +76,7 @@ std::optional<Error> nested_checkpoints_misfit(const Plan& plan, const Model& mo
   constexpr std::string_view kFull = "Write mode full.";
   const auto wrong = [&](std::string what) { return Error{std::string(kPlace), std::move(what), std::string(kFull)}; };
   const Checkpointing& given = plan.checkpointing;
-  const auto is_nested = [](const auto& entry) { return entry.mode == CheckpointMode::Nested; };
-  if (std::none_of(given.entries.begin(), given.entries.end(), is_nested)) return std::nullopt;
+  if (!given.has(CheckpointMode::Nested)) return std::nullopt;
   const FrameworkTraits& traits = traits_of(plan);
   if (!traits.wraps_units || !traits.has_dtensors) {
     return wrong(fmt::format("Nested checkpoints are not predicted for {}.", traits.title));
@@ -88,7 +87,9 @@ std::optional<Error> nested_checkpoints_misfit(const Plan& plan, const Model& mo
   for (const Call& call : model.calls) {
     if (!call.repeated || call.module < 0) continue;
     const std::string& name = model.modules[call.module].name;
-    const auto is_this = [&](const auto& entry) { return is_nested(entry) && entry.module == name; };
+    const auto is_this = [&](const auto& entry) {
+      return entry.mode == CheckpointMode::Nested && entry.module == name;
+    };
     if (std::none_of(given.entries.begin(), given.entries.end(), is_this)) continue;
     const Block& block = model.blocks[call.block];
     if (block.recorded || !inner_checkpoints(block)) {

@@ -301,6 +301,10 @@ bool Checkpointing::recomputes() const {
                      [](const Entry& entry) { return entry.mode != CheckpointMode::None; });
 }
 
+bool Checkpointing::has(CheckpointMode mode) const {
+  return std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.mode == mode; });
+}
+
 Implementations implementations_of(const Plan& plan) {
   Implementations use = plan.runtime.implementations;
   use.use_cache = use.use_cache && !plan.checkpointing.recomputes();

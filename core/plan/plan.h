@@ -72,9 +72,10 @@ enum class CheckpointMode : std::uint8_t {
   Full,       ///< Keeps the inputs of the block only.
   Nested,     ///< As Full, and each module that the block calls is a checkpoint inside of that one (accelerate's
               ///< FSDP2 below axolotl's). core/plan/nested_checkpoints.h
+  Reentrant,  ///< As Full, with use_reentrant=True around the block and its hooks. core/plan/reentrant_checkpoints.h
 };
 
-/// Activation checkpointing (torch.utils.checkpoint, non-reentrant) of repeated blocks.
+/// Activation checkpointing (torch.utils.checkpoint) of repeated blocks.
 struct Checkpointing {
   /// A module of a repeated call, by its fully qualified name. Other modules are not checkpointed.
   struct Entry {
@@ -92,6 +93,8 @@ struct Checkpointing {
 
   /// Whether any module runs again.
   bool recomputes() const;
+  /// Whether any module is checkpointed so.
+  bool has(CheckpointMode mode) const;
 
   bool operator==(const Checkpointing&) const = default;
 };

@@ -179,7 +179,8 @@ void read_units_entry(const JsonValue& value, std::vector<Unit>& units, JsonErro
 
 constexpr std::string_view kModeSentences[] = {
     "Everything: no checkpointing.", "Also the outputs of the ops in selective_keep.", "The inputs of the block only.",
-    "The inputs of the block and of its attention: each module that the block calls is a checkpoint, too."};
+    "The inputs of the block and of its attention: each module that the block calls is a checkpoint, too.",
+    "The inputs of the block only; it runs again to its end and has a backward of its own (use_reentrant=True)."};
 constexpr auto kOptimizerSentences = [] {
   std::array<std::string_view, std::size(kOptimizerRows)> sentences{};
   for (std::size_t i = 0; i < sentences.size(); ++i) sentences[i] = kOptimizerRows[i].sentence;

@@ -40,10 +40,8 @@ inline constexpr EnumName<BackwardPrefetch> kBackwardPrefetches[] = {
 inline constexpr EnumTable<BackwardPrefetch> kBackwardPrefetchTable{"backward prefetch", kBackwardPrefetches};
 
 inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
-    {CheckpointMode::None, "none"},
-    {CheckpointMode::Selective, "selective"},
-    {CheckpointMode::Full, "full"},
-    {CheckpointMode::Nested, "nested"},
+    {CheckpointMode::None, "none"},     {CheckpointMode::Selective, "selective"}, {CheckpointMode::Full, "full"},
+    {CheckpointMode::Nested, "nested"}, {CheckpointMode::Reentrant, "reentrant"},
 };
 inline constexpr EnumTable<CheckpointMode> kCheckpointModeTable{"checkpoint mode", kCheckpointModes};
 

@@ -105,10 +105,11 @@ Errors check_executable(const Plan& plan) {
     errors.push_back(
         {"/activation_checkpointing/offload_inputs", "Inputs of blocks are not moved to the host.", "Write false."});
   }
-  const auto& checkpoints = plan.checkpointing.entries;
-  if (std::any_of(checkpoints.begin(), checkpoints.end(),
-                  [](const auto& entry) { return entry.mode == CheckpointMode::Nested; })) {
-    errors.push_back({"/activation_checkpointing/modules", "Checkpoints inside of those of blocks are not made.",
+  for (const auto& [mode, what] :
+       {std::pair(CheckpointMode::Nested, "Checkpoints inside of those of blocks are not made."),
+        std::pair(CheckpointMode::Reentrant, "Reentrant checkpoints are not made.")}) {
+    if (!plan.checkpointing.has(mode)) continue;
+    errors.push_back({"/activation_checkpointing/modules", what,
                       "Write mode full, or write: fsdp-plan execute, which trains with PyTorch itself."});
   }
   if (plan.cuda_graphs) errors.push_back({"/cuda_graphs", "No CUDA graph is captured.", "Write false."});

@@ -26,16 +26,19 @@ QString checkpointing_of(const Plan& plan) {
   int full = 0;
   int selective = 0;
   int nested = 0;
+  int reentrant = 0;
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     full += entry.mode == CheckpointMode::Full ? 1 : 0;
     selective += entry.mode == CheckpointMode::Selective ? 1 : 0;
     nested += entry.mode == CheckpointMode::Nested ? 1 : 0;
+    reentrant += entry.mode == CheckpointMode::Reentrant ? 1 : 0;
   }
-  if (full + selective + nested == 0) return QObject::tr("none");
+  if (full + selective + nested + reentrant == 0) return QObject::tr("none");
   QStringList parts;
   if (full > 0) parts << QObject::tr("%1 full").arg(full);
   if (selective > 0) parts << QObject::tr("%1 selective").arg(selective);
   if (nested > 0) parts << QObject::tr("%1 nested").arg(nested);
+  if (reentrant > 0) parts << QObject::tr("%1 reentrant").arg(reentrant);
   return parts.join(", ");
 }
 

@@ -155,6 +155,7 @@ QVariant ModuleTreeModel::display(int module, int column) const {
       const CheckpointMode mode = checkpoint_of(plan, model_->modules[m].name);
       if (mode == CheckpointMode::None) return {};
       if (mode == CheckpointMode::Nested) return tr("nested");
+      if (mode == CheckpointMode::Reentrant) return tr("reentrant");
       return mode == CheckpointMode::Full ? tr("full") : tr("selective");
     }
     case kClass:

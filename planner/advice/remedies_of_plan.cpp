@@ -63,8 +63,9 @@ void try_checkpoint_offload(RemedyList& list) {
   Plan plan = list.plan();
   const FrameworkTraits& traits = traits_of(plan);
   const bool can = traits.offloads_inputs && plan.checkpointing.recomputes();
-  const bool is_nested = way_of(plan.checkpointing) == CheckpointWay(CheckpointMode::Nested);
-  if (!can || is_nested || plan.checkpointing.offload_inputs) return;
+  const bool is_other =
+      plan.checkpointing.has(CheckpointMode::Nested) || plan.checkpointing.has(CheckpointMode::Reentrant);
+  if (!can || is_other || plan.checkpointing.offload_inputs) return;
   plan.checkpointing.offload_inputs = true;
   list.try_plan("inputs of checkpointed blocks in host memory", {.checkpoint_offload = true}, plan);
 }

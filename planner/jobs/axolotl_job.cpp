@@ -6,8 +6,7 @@
 // A row of `sample_packing` has micro_batch_size * sequence_len tokens of documents. Other rows are padded, and come
 // with a mask. Both lengths are rounded up to a multiple: of sequence_len in blocks of 64 with `pad_to_sequence_len`.
 // Packed rows of a stream (pretraining_dataset) are not.
-// Reentrant checkpoints, the default, allocate as the others do if all parameters are trained and the loss has logits,
-// whose moment is the peak: a rehearsal was equal.
+// Checkpoints are reentrant by default.
 //
 // With fsdp_config.activation_checkpointing accelerate makes a checkpoint of each module of a block, and axolotl one of
 // the block around them (core/plan/nested_checkpoints.h).
@@ -21,8 +20,7 @@
 // key is unset. transformers looks for documents only if there is no mask.
 //
 // Not modeled: runs without FSDP, in which embeddings, head and norms stay in float32 beside weights in bfloat16; rows
-// without padding of flash-attn, whose sizes are read back from the device; packed rows of sdpa; reentrant checkpoints
-// of adapters.
+// without padding of flash-attn, whose sizes are read back from the device; packed rows of sdpa.
 
 #include "planner/jobs/axolotl_job.h"
 
@@ -227,7 +225,8 @@ class AxolotlReader : JobReader {
       }
       add(PlanChoice::Checkpoint, "nested", kAxolotlWraps);
     } else {
-      add(PlanChoice::Checkpoint, word == "false" ? "none" : "full", key);
+      const bool is_reentrant = keys_.flag("gradient_checkpointing_kwargs.use_reentrant").value_or(true);
+      add(PlanChoice::Checkpoint, word == "false" ? "none" : is_reentrant ? "reentrant" : "full", key);
     }
     add(PlanChoice::CheckpointOffload, "no", key);
   }
@@ -276,30 +275,8 @@ class AxolotlReader : JobReader {
           "axolotl's fork of cut-cross-entropy is counted as the release 25.1.1, and labels that are ignored as if "
           "they were not.");
     }
-    // The backward of a reentrant one runs all of the block again, and names its output meanwhile.
-    if (is_fused || is_cut) {
-      refuse_reentrant_checkpoints(
-          "A loss without logits leaves the peak to the backward of a block, where reentrant checkpoints, the default, "
-          "keep another tensor.");
-    } else if (has_adapters(keys_)) {
-      refuse_reentrant_checkpoints(
-          "Reentrant checkpoints, the default, gather adapters once more, which is not predicted.");
-    } else if (fsdp_ == AxolotlFsdp::Version1) {
-      refuse_reentrant_checkpoints(
-          "Under version 1 the peak may be the backward of a block, where reentrant checkpoints, the default, keep "
-          "another tensor.");
-    }
     if (is_fused) return add(PlanChoice::LossName, "liger-0.8.1", fused);
     add(PlanChoice::LossName, is_cut ? "cut_cross_entropy" : "pytorch", "plugins");
-  }
-
-  /// Reentrant ones are the default.
-  void refuse_reentrant_checkpoints(std::string what) {
-    constexpr std::string_view kReentrant = "gradient_checkpointing_kwargs.use_reentrant";
-    const bool checkpoints = keys_.word("gradient_checkpointing").value_or("false") != "false";
-    if (!checkpoints || !keys_.flag(kReentrant).value_or(true)) return;
-    keys_.refuse(keys_.has(kReentrant) ? kReentrant : "gradient_checkpointing", std::move(what),
-                 "Write gradient_checkpointing_kwargs: {use_reentrant: false}.");
   }
 
   void say_evaluation() {

@@ -6,8 +6,7 @@
 //
 // Rows are cut at cutoff_len. They end in padding up to the longest of their batch, rounded up to a multiple of 8, and
 // come with a mask if the batch has several. `packing` fills rows of cutoff_len tokens, whose documents attend to each
-// other, without a mask. Checkpoints are the default, and reentrant but under FSDP2. Those allocate as the others do if
-// the loss has logits, whose moment is the peak.
+// other, without a mask. Checkpoints are the default, and reentrant but under FSDP2.
 //
 // Sources: llamafactory 0.9.5, hparams/parser.py, model/adapter.py (init_adapter), model/patcher.py,
 // model/model_utils/checkpointing.py, data/processor/supervised.py (PackedSupervisedDatasetProcessor),
@@ -136,6 +135,8 @@ class LlamaFactoryReader : JobReader {
                                    keys_.number("lora_dropout").value_or(0), fmt::join(targets, "+"));
     const std::vector<std::string> whole = parts_of(keys_.words("additional_target"));
     if (!whole.empty()) text += fmt::format(",modules_to_save={}", fmt::join(whole, "+"));
+    // Its checkpoints give their input a gradient, that of the first block, too.
+    if (checkpoints()) text += ",input_grads=yes";
     add(PlanChoice::Lora, std::move(text), "finetuning_type");
   }
 
@@ -188,7 +189,12 @@ class LlamaFactoryReader : JobReader {
                    "fsdp_activation_checkpointing beside LLaMA-Factory's checkpoints is not predicted.",
                    "Write fsdp_activation_checkpointing: false.");
     }
-    add(PlanChoice::Checkpoint, checkpoints() ? "full" : "none", "disable_gradient_checkpointing");
+    const bool is_reentrant = keys_.flag("use_reentrant_gc").value_or(true) && !accelerate_.is_fsdp2;
+    add(PlanChoice::Checkpoint,
+        !checkpoints() ? "none"
+        : is_reentrant ? "reentrant"
+                       : "full",
+        "disable_gradient_checkpointing");
   }
 
   /// It looks for unused parameters of a model of transformers without checkpoints, and of none with adapters.

@@ -259,8 +259,8 @@ constexpr JobKey kLlamaFactoryKeys[] = {
 }  // namespace
 
 std::span<const JobKey> llamafactory_keys() {
-  static const std::vector<JobKey> all = with_trainer_keys(kLlamaFactoryKeys);
-  return all;
+  static const std::vector<JobKey> kAll = with_trainer_keys(kLlamaFactoryKeys);
+  return kAll;
 }
 
 }  // namespace fsdp::planner

@@ -103,13 +103,13 @@ std::vector<JobKey> with_script_keys(std::span<const JobKey> own) {
 }  // namespace
 
 std::span<const JobKey> trl_sft_keys() {
-  static const std::vector<JobKey> all = with_script_keys(kSftKeys);
-  return all;
+  static const std::vector<JobKey> kAll = with_script_keys(kSftKeys);
+  return kAll;
 }
 
 std::span<const JobKey> trl_dpo_keys() {
-  static const std::vector<JobKey> all = with_script_keys(kDpoKeys);
-  return all;
+  static const std::vector<JobKey> kAll = with_script_keys(kDpoKeys);
+  return kAll;
 }
 
 std::span<const JobKey> keys_of_dpo_alone() {

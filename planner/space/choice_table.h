@@ -263,8 +263,10 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "--activation-checkpointing",
      "WHAT",
      "none|full|selective",
-     "Activation checkpointing: none, full, nested (in its modules, too), selective (attention and every second matmul "
-     "are saved), save-matmuls (attention and all of them), save-attention; of the first 12 blocks of each stack: "
+     "Activation checkpointing: none, full, nested (in its modules, too), reentrant, selective (attention and every "
+     "second "
+     "matmul are saved), save-matmuls (attention and all of them), save-attention; of the first 12 blocks of each "
+     "stack: "
      "full:12; of each stack its own number: full:32,12",
      {.former = "--checkpoint"}},
     {PlanChoice::CheckpointOffload, &PlanChoices::checkpoint_offload, "--checkpoint-offload", "yes|no", "yes|no",

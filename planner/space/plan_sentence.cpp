@@ -55,10 +55,12 @@ std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
   std::int64_t full = 0;
   std::int64_t selective = 0;
   std::int64_t nested = 0;
+  std::int64_t reentrant = 0;
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     full += entry.mode == CheckpointMode::Full ? 1 : 0;
     selective += entry.mode == CheckpointMode::Selective ? 1 : 0;
     nested += entry.mode == CheckpointMode::Nested ? 1 : 0;
+    reentrant += entry.mode == CheckpointMode::Reentrant ? 1 : 0;
   }
   const auto share = [&](std::int64_t count) {
     const auto all = static_cast<std::int64_t>(facts.blocks.size());
@@ -72,6 +74,9 @@ std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
   if (full > 0) text = fmt::format("checkpoint {}", share(full));
   if (nested > 0) {
     text += fmt::format("{}checkpoint {} and the modules inside", text.empty() ? "" : ", ", share(nested));
+  }
+  if (reentrant > 0) {
+    text += fmt::format("{}checkpoint {} with use_reentrant=True", text.empty() ? "" : ", ", share(reentrant));
   }
   if (selective > 0) {
     text +=

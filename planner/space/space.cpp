@@ -13,6 +13,7 @@
 #include "core/base/parse_units.h"
 #include "core/base/split.h"
 #include "core/plan/framework_traits.h"
+#include "core/plan/plan_names.h"
 #include "core/plan/torch_version.h"
 #include "core/spec/captured_model.h"
 #include "core/spec/other_specs.h"
@@ -108,10 +109,10 @@ std::string joined_with_commas(const std::vector<std::string>& names) {
   return text;
 }
 
-constexpr std::string_view kWayNames = "none, full, nested, selective, save-matmuls, save-attention";
+constexpr std::string_view kWayNames = "none, full, nested, reentrant, selective, save-matmuls, save-attention";
 
 std::optional<CheckpointWay> way_of_name(std::string_view name) {
-  for (const CheckpointMode mode : {CheckpointMode::None, CheckpointMode::Nested}) {
+  for (const CheckpointMode mode : {CheckpointMode::None, CheckpointMode::Nested, CheckpointMode::Reentrant}) {
     if (to_text(CheckpointWay(mode)) == name) return mode;
   }
   for (const CheckpointWay& way : kCheckpointWays) {
@@ -223,9 +224,7 @@ std::string to_text(const ReshardChoice& reshard) {
 }
 
 std::string to_text(const CheckpointWay& way) {
-  if (way.mode == CheckpointMode::None) return "none";
-  if (way.mode == CheckpointMode::Full) return "full";
-  if (way.mode == CheckpointMode::Nested) return "nested";
+  if (way.mode != CheckpointMode::Selective) return std::string(name_of(kCheckpointModeTable, way.mode));
   switch (way.saved) {
     case SavedOps::EverySecondMatmul:
       return "selective";

@@ -96,7 +96,7 @@ enum class SavedOps : std::uint8_t {
   Matmuls,
 };
 
-/// A way to checkpoint a block. As text: "full", "nested", "selective", "save-matmuls",
+/// A way to checkpoint a block. As text: "full", "nested", "reentrant", "selective", "save-matmuls",
 /// "save-attention".
 struct CheckpointWay {
   CheckpointMode mode = CheckpointMode::Full;

@@ -381,15 +381,16 @@ void reshard_alike_beside_ends(Plan& plan, const Model& model) {
 
 std::optional<Error> other_checkpointing(const Plan& plan, const Model& model) {
   const auto& entries = plan.checkpointing.entries;
-  const auto has = [&](CheckpointMode mode) {
-    return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.mode == mode; });
-  };
-  if (has(CheckpointMode::Nested)) {
+  if (plan.checkpointing.has(CheckpointMode::Nested)) {
     return Error{"/activation_checkpointing",
                  "The modules of blocks are checkpoints inside of those of the blocks; transformers has the latter.",
                  "Plan with --activation-checkpointing full."};
   }
-  if (has(CheckpointMode::Selective)) {
+  if (plan.checkpointing.has(CheckpointMode::Reentrant)) {
+    return Error{"/activation_checkpointing", "Checkpoints are reentrant; transformers' are not by default.",
+                 "Plan with --activation-checkpointing full."};
+  }
+  if (plan.checkpointing.has(CheckpointMode::Selective)) {
     return Error{"/activation_checkpointing",
                  "Blocks keep the outputs of some ops; transformers recomputes whole blocks.",
                  "Plan with --activation-checkpointing full or none."};

@@ -120,8 +120,9 @@ std::optional<Error> other_titan_checkpointing(const Plan& plan, const Model& mo
     return Error{"/activation_checkpointing", "Blocks are checkpointed in two ways; torchtitan treats all alike.",
                  "Plan with --activation-checkpointing full, selective or none."};
   }
-  if (given.entries.front().mode == CheckpointMode::Nested) {
-    return Error{"/activation_checkpointing", "torchtitan checkpoints blocks, and not their modules inside of them.",
+  if (given.has(CheckpointMode::Nested) || given.has(CheckpointMode::Reentrant)) {
+    return Error{"/activation_checkpointing",
+                 "torchtitan checkpoints blocks without re-entry, and not their modules inside of them.",
                  "Plan with --activation-checkpointing full."};
   }
   const Checkpointing usual;
@@ -138,8 +139,8 @@ void checkpoint_as_titan(Plan& plan, const Model& model) {
   const Checkpointing usual;
   plan.checkpointing.selective_keep = usual.selective_keep;
   plan.checkpointing.every_second_linear = usual.every_second_linear;
-  const CheckpointMode mode = plan.checkpointing.entries.front().mode;
-  checkpoint(plan, model, {mode == CheckpointMode::Nested ? CheckpointMode::Full : mode, {}});
+  const bool is_selective = plan.checkpointing.entries.front().mode == CheckpointMode::Selective;
+  checkpoint(plan, model, {is_selective ? CheckpointMode::Selective : CheckpointMode::Full, {}});
 }
 
 /// Whether the plan's blocks keep what 0.3's policy keeps.

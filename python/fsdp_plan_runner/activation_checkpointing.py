@@ -1,5 +1,5 @@
-"""Activation checkpointing of the blocks that a plan names: torch.utils.checkpoint, non-reentrant, around the block's
-forward and inside its FSDP unit."""
+"""Activation checkpointing of the blocks that a plan names: torch.utils.checkpoint around the block's forward and inside its FSDP
+unit; if it is reentrant, around the hooks of the block's module, too."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
     root.running.kept_ops = frozenset(kept)
     for name, mode in plan.checkpointed.items():
         block = root.get_submodule(name)
+        if mode == "reentrant":
+            call_as_reentrant(block, checkpoint)
+            continue
         if mode == "nested":
             _checkpoint_children(block)
         options: dict[str, Any] = {"use_reentrant": False}
@@ -47,6 +50,20 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
         else:
             checkpointed = functools.partial(checkpoint, block.forward, **options)
         block.forward = functools.partial(_if_training, block, checkpointed, block.forward)
+
+
+def call_as_reentrant(block: torch.nn.Module, checkpoint: Any) -> None:
+    """As GradientCheckpointingLayer of transformers does: only a class can put something around the hooks of its module."""
+    kind: Any = type(block)
+
+    class Checkpointed(kind):
+        def __call__(self, *args: Any, **options: Any) -> Any:
+            if not self.training:
+                return kind.__call__(self, *args, **options)
+            return checkpoint(functools.partial(kind.__call__, self, **options), *args, use_reentrant=True)
+
+    Checkpointed.__name__, Checkpointed.__qualname__ = kind.__name__, kind.__qualname__
+    block.__class__ = Checkpointed
 
 
 def _checkpoint_children(block: torch.nn.Module) -> None:

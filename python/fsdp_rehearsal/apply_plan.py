@@ -360,6 +360,11 @@ class ApplyPlan:
         saves = {"context_fn": contexts_of(self.plan.selective_keep, self.plan.every_second_linear)}
         for name, mode in self.plan.checkpointed.items():
             block = root.get_submodule(name)
+            if mode == "reentrant":
+                from fsdp_plan_runner.activation_checkpointing import call_as_reentrant
+
+                call_as_reentrant(block, checkpoint)
+                continue
             options = saves if mode == "selective" else {}
             for child in block.children() if mode == "nested" else ():
                 child.forward = functools.partial(checkpoint, child.forward, use_reentrant=False)

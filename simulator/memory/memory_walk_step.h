@@ -36,14 +36,18 @@ class StepWalk {
         grads_(parts.units.gradients()),
         calls_(&parts.calls),
         optimizer_(parts.optimizer) {
-    if (in_.layout->mesh.ep > 1) calls_->on_rerun([this](int /*call*/, int op) { run_waiting(op); });
+    waits_for_rerun_ = in_.layout->mesh.ep > 1 || in_.plan->checkpointing.has(CheckpointMode::Reentrant);
+    use(parts.calls);
   }
   StepWalk(const StepWalk&) = delete;
   StepWalk& operator=(const StepWalk&) = delete;
   virtual ~StepWalk() = default;
 
   /// Takes the calls of another forward: an evaluation, or a step again.
-  void use(CallWalk<Sink>& calls) { calls_ = &calls; }
+  void use(CallWalk<Sink>& calls) {
+    calls_ = &calls;
+    if (waits_for_rerun_) calls_->on_rerun([this](int /*call*/, int op) { run_waiting(op); });
+  }
 
   /// Makes and wraps the parameters.
   virtual void initialize() { optimizer_.initialize(); }
@@ -58,7 +62,7 @@ class StepWalk {
   /// Any instruction but Free, and a Free.
   virtual void run(const Instruction& step);
   virtual void free(const Instruction& step) {
-    if (step.rerun_op >= 0 && !runs_again_ && in_.layout->mesh.ep > 1) return waiting_for_rerun_.push_back(step);
+    if (step.rerun_op >= 0 && !runs_again_ && waits_for_rerun_) return waiting_for_rerun_.push_back(step);
     units_.free(step);
   }
   /// Counts kernels on the compute stream.
@@ -84,13 +88,14 @@ class StepWalk {
     runs_again_ = false;
   }
 
+  bool waits_for_rerun_ = false;  // Instructions of a block that runs again wait for their op.
   std::deque<Instruction> waiting_for_rerun_;
   bool runs_again_ = false;
 };
 
 template <class Sink>
 void StepWalk<Sink>::run(const Instruction& step) {
-  if (step.rerun_op >= 0 && !runs_again_ && in_.layout->mesh.ep > 1) return waiting_for_rerun_.push_back(step);
+  if (step.rerun_op >= 0 && !runs_again_ && waits_for_rerun_) return waiting_for_rerun_.push_back(step);
   switch (step.kind) {
     case InstructionKind::LoadInputs:
       // Scales that follow the last optimizer's step.

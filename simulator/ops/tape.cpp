@@ -21,6 +21,9 @@
 // is the result of the fused call: the calls around it (copies of K and V, padding, casts) run again, and so does
 // written-out attention.
 //
+// A reentrant checkpoint runs all of the forward again before any node, and its own node holds the output and the
+// gradient of it until the backward is over.
+//
 // Sources: torch/csrc/autograd/engine.cpp (evaluate_function), input_buffer.cpp (accumulate), torch/utils/checkpoint.py
 // (early stop, CachedTorchDispatchMode), torch 2.11; checked against an allocation trace of it.
 //
@@ -56,7 +59,7 @@ Tape TapeRecorder::record() {
     find_offloaded();
     find_inners();
     checkpointed_forward();
-    run_early_nodes();
+    if (!is_reentrant()) run_early_nodes();
     is_nested() ? recompute_around() : recompute();
   }
   backward();

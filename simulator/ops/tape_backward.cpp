@@ -103,7 +103,9 @@ void TapeRecorder::seed(int output) {
   const int slot = program_.value_slot[block_.outputs[output]];
   if (!context_.output_reaches_loss[output] || !flow_.requires_grad[slot]) return;
   // A block input or parameter that is also an output has no node here; its gradient passes through.
-  grads_.push_back({.refs = 1, .tape_storage = -1, .block_output = output, .parameter = -1, .bytes = 0});
+  const int names = is_reentrant() ? 2 : 1;
+  grads_.push_back({.refs = names, .tape_storage = -1, .block_output = output, .parameter = -1, .bytes = 0});
+  if (is_reentrant()) held_gradients_.push_back(static_cast<int>(grads_.size()) - 1);
   const auto& strides = context_.output_grad_strides;
   accumulate(slot, {static_cast<int>(grads_.size()) - 1, false, strides.empty() ? Shape{} : strides[output]}, 0);
 }
@@ -516,6 +518,8 @@ void TapeRecorder::end_of_backward() {
   for_each_kept([&](int storage) { hold_to_the_end(storage); });
   if (!is_checkpointed()) return;
   for (const int storage : left_over_) release_saved(storage);
+  for_each_named_output([&](int storage) { release_saved(storage); });
+  for (const int grad : held_gradients_) release(grad);
   for (const int parameter : tape_.kept_parameters) release_parameter(parameter);
   for (int v = 0; v < block_.num_inputs; ++v) {
     if (!is_on_host(v)) emit(Kind::ReleaseInput, v);

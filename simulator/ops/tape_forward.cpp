@@ -147,7 +147,7 @@ void TapeRecorder::keep_input(int storage) {
 
 // One past the last of these kernels that recomputation runs.
 std::size_t TapeRecorder::end_of_recomputation(std::size_t begin, std::size_t end) const {
-  if (!context_.early_stop) return end;
+  if (!context_.early_stop || is_reentrant()) return end;
   for (std::size_t k = end; k-- > begin;) {
     if (!flow_.recorded[k]) continue;
     bool saves_an_input = false;
@@ -202,6 +202,7 @@ void TapeRecorder::recompute() {
   // A run that stops early still holds the tensors that it would have used.
   count_uses(program_.kernels.size());
   count_saves();
+  for_each_named_output([&](int storage) { ++saves_[storage]; });
   tape_.recompute_of_op.resize(block_.ops.size());
   std::size_t k = 0;
   for (std::size_t o = 0; o < block_.ops.size(); ++o) {

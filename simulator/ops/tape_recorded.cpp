@@ -217,6 +217,7 @@ std::optional<Error> refusal_of(const OpRuleContext& context, CheckpointMode mod
   }
   if (mode == CheckpointMode::Selective) return not_recorded_with("selective checkpointing", context.activation);
   if (mode == CheckpointMode::Nested) return not_recorded_with("nested checkpointing", context.activation);
+  if (mode == CheckpointMode::Reentrant) return not_recorded_with("reentrant checkpointing", context.activation);
   if (mode == CheckpointMode::Full && checkpointing.offload_inputs) {
     return not_recorded_with("checkpointing that keeps inputs on the host", context.activation);
   }

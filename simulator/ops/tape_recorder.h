@@ -118,6 +118,16 @@ class TapeRecorder {
   void copy_inputs_back();
   void end_recomputation(std::size_t end);
 
+  // Reentrant checkpoints.
+  bool is_reentrant() const { return context_.mode == CheckpointMode::Reentrant; }
+  /// What the node of a reentrant checkpoint names until its backward is over.
+  template <class Visit>
+  void for_each_named_output(Visit visit) {
+    for (std::size_t s = 0; s < is_output_.size() && is_reentrant(); ++s) {
+      if (is_output_[s] && program_.storages[s].kind == Storage::Kind::Inside) visit(static_cast<int>(s));
+    }
+  }
+
   // Nested checkpoints (tape_nested.cpp).
   /// A checkpoint inside of the block's.
   struct Inner {
@@ -198,6 +208,7 @@ class TapeRecorder {
   /// Storages that selective checkpointing kept beside a kernel's outputs, and their names before the recomputation.
   std::vector<int> kept_inputs_, old_names_;
   std::vector<Inner> inners_;              // In forward order. Empty without nested checkpoints.
+  std::vector<int> held_gradients_;        // In `grads_`: those of a reentrant checkpoint's outputs.
   std::vector<int> left_over_;             // Storages that selective checkpointing kept without need.
   std::vector<bool> is_parameter_kept_;    // [num parameters] The recomputation holds it. Empty if irrelevant.
   std::vector<int> name_;                  // [num storages] Name on the tape; outputs made again get another.

@@ -141,7 +141,7 @@ p.json:7:17: /units/1/modules: The list is empty. Name a module; "" is the root.
 p.json:7:46: /units/1/reshard_after_forward: Expected true, false, a world size from 2 or "default", found the number 1.
 p.json:8:23: /units/2/reshard_after_foward: Unknown key "reshard_after_foward". Did you mean "reshard_after_forward"?
 p.json:10:38: /mixed_precision/param_dtype: "int8" is not a floating point dtype. Write float32, bfloat16, float16 or float64.
-p.json:11:68: /activation_checkpointing/modules/0/mode: Unknown checkpoint mode "some". Known are none, selective, full and nested.
+p.json:11:68: /activation_checkpointing/modules/0/mode: Unknown checkpoint mode "some". Known are none, selective, full, nested and reentrant.
 p.json:11:97: /activation_checkpointing/selective_keep/0: Unknown op "linaer". Did you mean "linear"?
 p.json:12:25: /optimizer/kind: Unknown optimizer "adamW". Did you mean "adamw"?
 p.json:12:52: /optimizer/clip_grad_norm: The limit is 0. Write a number above 0, or null for no limit.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -48,11 +49,11 @@ Bytes least_memory() {
   return too_little + Question(too_little).answer().best.missing;
 }
 
-const Remedy* find(const SearchResult& result, const std::string& flag) {
+std::optional<Remedy> find(const SearchResult& result, const std::string& flag) {
   for (const Remedy& remedy : result.explanation.remedies) {
-    if (render::flags_of(remedy.change).starts_with(flag)) return &remedy;
+    if (render::flags_of(remedy.change).starts_with(flag)) return remedy;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 TEST(Explain, TheBindingSentenceNamesMomentUnitAndTerms) {
@@ -105,8 +106,8 @@ TEST(Explain, EachRemedyIsAPredictionOfItsOwnPlan) {
   Question question(Bytes(8LL << 30));
   question.space.checkpoint = CheckpointChoice{};  // What is typed finds no other plan.
   const SearchResult result = question.answer();
-  const Remedy* fused = find(result, "--optimizer-impl fused");
-  ASSERT_NE(fused, nullptr);
+  const std::optional<Remedy> fused = find(result, "--optimizer-impl fused");
+  ASSERT_TRUE(fused);
   Plan plan = result.best.plan;
   plan.optimizer.implementation = OptimizerImplementation::Fused;
   Predictors predictors = *Predictors::make(question.spec, question.workload, question.cluster, {0});
@@ -122,18 +123,18 @@ TEST(Explain, LossWithoutLogitCopiesIsOfferedIfItSaves) {
   question.space.base = *base_plan(question.spec, question.workload);
   const SearchResult result = question.answer();
   for (const std::string name : {"flash_attn", "liger"}) {
-    const Remedy* fused = find(result, "--loss " + name);
-    ASSERT_NE(fused, nullptr) << name;
+    const std::optional<Remedy> fused = find(result, "--loss " + name);
+    ASSERT_TRUE(fused) << name;
     EXPECT_LT(fused->delta_bytes, Bytes(0)) << name;
     EXPECT_LT(fused->delta_time, Seconds(0)) << name;
   }
-  const Remedy* liger = find(result, "--loss liger");
+  const std::optional<Remedy> liger = find(result, "--loss liger");
   EXPECT_EQ(liger->what, "Liger's fused linear cross entropy (use_liger_kernel=True)");
   EXPECT_LT(liger->delta_bytes, find(result, "--loss flash_attn")->delta_bytes) << "It makes no tensor of all logits.";
   Question small(Bytes(8LL << 30));
   small.spec = small_transformer({.layers = 6, .hidden = 512, .vocabulary = 64, .batch = 8, .sequence = 512});
   small.space.base = *base_plan(small.spec, small.workload);
-  EXPECT_EQ(find(small.answer(), "--loss flash_attn"), nullptr) << "Less than a percent.";
+  EXPECT_FALSE(find(small.answer(), "--loss flash_attn")) << "Less than a percent.";
 }
 
 TEST(Explain, OfferOfFsdp2ForZeroMatchesItsOptions) {
@@ -149,8 +150,8 @@ TEST(Explain, OfferOfFsdp2ForZeroMatchesItsOptions) {
   };
   const SearchResult zero = answer();
   ASSERT_EQ(zero.verdict, Verdict::DoesNotFit);
-  const Remedy* remedy = find(zero, "--reduce-dtype bfloat16 --runtime fsdp2");
-  ASSERT_NE(remedy, nullptr);
+  const std::optional<Remedy> remedy = find(zero, "--reduce-dtype bfloat16 --runtime fsdp2");
+  ASSERT_TRUE(remedy);
   asked.choices = with_change(asked.choices, remedy->change);
   const SearchResult fsdp2 = answer();
   EXPECT_EQ(has_room(fsdp2.report), remedy->has_room());
@@ -212,8 +213,8 @@ TEST(Explain, NearestPlanUsesExpandableSegments) {
   const SearchResult without = answer(plain);
   EXPECT_LT(found.best.missing, without.best.missing);
   EXPECT_NE(found.report.assumptions.back().find("Without expandable segments the smallest needs"), std::string::npos);
-  const Remedy* offload = find(found, "--offload yes");
-  ASSERT_NE(offload, nullptr);
+  const std::optional<Remedy> offload = find(found, "--offload yes");
+  ASSERT_TRUE(offload);
   EXPECT_EQ(offload->verdict, Verdict::Fits);
   PlanRequest typed = asked;
   typed.choices = with_change(asked.choices, offload->change);
@@ -261,11 +262,11 @@ TEST(Explain, RemediesOfAFittingPlanComeFreeFirstAndSaveOnePercent) {
     const bool is_faster = remedy.delta_time <= -kLeastSavedTime * result.best.step;
     EXPECT_TRUE(is_faster || 100 * remedy.delta_bytes <= -result.best.device_peak) << remedy.what;
   }
-  EXPECT_EQ(find(result, "--seq"), nullptr);
-  const Remedy* fused = find(result, "--optimizer-impl fused");
-  ASSERT_NE(fused, nullptr);
+  EXPECT_FALSE(find(result, "--seq"));
+  const std::optional<Remedy> fused = find(result, "--optimizer-impl fused");
+  ASSERT_TRUE(fused);
   EXPECT_EQ(kind_of(*fused), RemedyKind::Free);
-  EXPECT_EQ(find(result, "--gpus 3"), nullptr) << "nobody rents 3 GPUs";
+  EXPECT_FALSE(find(result, "--gpus 3")) << "nobody rents 3 GPUs";
 }
 
 TEST(Explain, KindOfARemedyFollowsItsChange) {
@@ -291,11 +292,11 @@ TEST(Explain, Bf16ReductionIsOfferedOnSlowLinks) {
   question.space.base.parameter_dtype = Dtype::Float32;
   question.space.base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
   question.cluster.intra_node.bus_bandwidth = {BytesPerSecond(1e9), Provenance::Given, "test"};
-  const Remedy* remedy = find(question.answer(), "--reduce-dtype bfloat16");
-  ASSERT_NE(remedy, nullptr);
+  const std::optional<Remedy> remedy = find(question.answer(), "--reduce-dtype bfloat16");
+  ASSERT_TRUE(remedy);
   EXPECT_LT(remedy->delta_time, Seconds(0));
   question.space.base.mixed_precision.reduce_dtype = Dtype::BFloat16;
-  EXPECT_EQ(find(question.answer(), "--reduce-dtype"), nullptr);
+  EXPECT_FALSE(find(question.answer(), "--reduce-dtype"));
 }
 
 TEST(Explain, Fp16IsOfferedOnACardWithoutBf16) {
@@ -306,8 +307,8 @@ TEST(Explain, Fp16IsOfferedOnACardWithoutBf16) {
     return *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space);
   };
   const SearchResult in_bf16 = answer(Precision::Mixed);
-  const Remedy* remedy = find(in_bf16, "--precision fp16-mixed");
-  ASSERT_NE(remedy, nullptr);
+  const std::optional<Remedy> remedy = find(in_bf16, "--precision fp16-mixed");
+  ASSERT_TRUE(remedy);
   const auto says_why = [](const SearchResult& result) {
     const auto& lines = result.report.assumptions;
     return std::any_of(lines.begin(), lines.end(),
@@ -319,18 +320,18 @@ TEST(Explain, Fp16IsOfferedOnACardWithoutBf16) {
   EXPECT_TRUE(says_why(usual));
   EXPECT_LT(usual.best.step, in_bf16.best.step);
   EXPECT_LT(2 * usual.report.time.compute, in_bf16.report.time.compute);
-  EXPECT_EQ(find(usual, "--precision"), nullptr);
+  EXPECT_FALSE(find(usual, "--precision"));
 }
 
 // Over slow links a reduce-scatter is not done when the next one needs its buffer.
 TEST(Explain, LaterPyTorchIsOfferedForItsReduceScatters) {
   Question question(Bytes(8LL << 30));
   question.cluster.intra_node.bus_bandwidth = {BytesPerSecond(.3e9), Provenance::Given, "test"};
-  const Remedy* remedy = find(question.answer(), "--torch 2.13 --reduce-scatter-buffers 2");
-  ASSERT_NE(remedy, nullptr);
+  const std::optional<Remedy> remedy = find(question.answer(), "--torch 2.13 --reduce-scatter-buffers 2");
+  ASSERT_TRUE(remedy);
   EXPECT_LT(remedy->delta_time, Seconds(0));
   set_torch_version(question.space.base.runtime, *find_torch_version("2.13"));
-  EXPECT_EQ(find(question.answer(), "--torch"), nullptr);
+  EXPECT_FALSE(find(question.answer(), "--torch"));
 }
 
 TEST(Explain, AModelThatDoesNotFitWholeIsMadeOnTheMetaDevice) {
@@ -353,11 +354,11 @@ TEST(Explain, AModelThatDoesNotFitWholeIsMadeOnTheMetaDevice) {
   ASSERT_LT(shards, between);
   const SearchResult none = answer(Initialization::Device, between);
   ASSERT_EQ(none.verdict, Verdict::DoesNotFit);
-  const Remedy* remedy = find(none, "--initialization meta");
-  ASSERT_NE(remedy, nullptr);
+  const std::optional<Remedy> remedy = find(none, "--initialization meta");
+  ASSERT_TRUE(remedy);
   EXPECT_EQ(remedy->verdict, Verdict::Fits);
   EXPECT_EQ(answer(Initialization::Meta, between).verdict, Verdict::Fits);
-  EXPECT_EQ(find(answer(Initialization::Meta, little), "--initialization"), nullptr);
+  EXPECT_FALSE(find(answer(Initialization::Meta, little), "--initialization"));
 }
 
 // A search that ran says beside its own price what the same plan with the change takes: that is what a plan file has.
@@ -394,8 +395,8 @@ TEST(Explain, SuggestionNamesChangedSamplesOfAStep) {
   question.space.shard.reset();
   question.space.samples_per_gpu = 8;
   const SearchResult result = question.answer();
-  const Remedy* gpus = find(result, "--gpus 4");
-  ASSERT_NE(gpus, nullptr);
+  std::optional<Remedy> gpus = find(result, "--gpus 4");
+  ASSERT_TRUE(gpus);
   EXPECT_EQ(gpus->what, "4 GPUs, 32 samples a step");
   EXPECT_EQ(gpus->samples, 32);
   // Fixed over all GPUs, they are shared out over more of them.
@@ -403,7 +404,7 @@ TEST(Explain, SuggestionNamesChangedSamplesOfAStep) {
   question.space.global_batch = 16;
   const SearchResult shared = question.answer();
   gpus = find(shared, "--gpus 4");
-  ASSERT_NE(gpus, nullptr);
+  ASSERT_TRUE(gpus);
   EXPECT_EQ(gpus->what, "4 GPUs");
   EXPECT_EQ(gpus->samples, 0);
 }
@@ -415,8 +416,8 @@ TEST(Explain, SmallerMicroBatchKeepsOrNamesTheSamplesOfAStep) {
     if (is_fixed) question.space.samples_per_gpu = samples;
     question.space.max_micro_batch = samples;
     const SearchResult result = question.answer();
-    const Remedy* batch = find(result, "--batch");
-    return batch == nullptr ? Remedy{} : *batch;
+    const std::optional<Remedy> batch = find(result, "--batch");
+    return batch.value_or(Remedy{});
   };
   EXPECT_EQ(smaller(8, true).what, "micro-batch 4 x 2 accumulation steps");
   EXPECT_EQ(render::flags_of(smaller(8, true).change), "--batch 4 --accumulate 2");
@@ -431,8 +432,8 @@ TEST(Explain, ReducingOncePerStepIsOfferedWithItsPrice) {
   question.space.base.accumulation = 4;
   question.space.sync_every_micro_batch = true;
   const SearchResult result = question.answer();
-  const Remedy* once = find(result, "--gradient-sync last");
-  ASSERT_NE(once, nullptr);
+  const std::optional<Remedy> once = find(result, "--gradient-sync last");
+  ASSERT_TRUE(once);
   EXPECT_LT(once->delta_time, Seconds(0));
   EXPECT_GT(once->delta_bytes, Bytes(0));
   // The option starts a search whose space holds that plan.
@@ -441,7 +442,7 @@ TEST(Explain, ReducingOncePerStepIsOfferedWithItsPrice) {
   question.space.sync_every_micro_batch.reset();
   const SearchResult free = question.answer();
   EXPECT_FALSE(free.best.plan.sync_every_micro_batch);
-  EXPECT_EQ(find(free, "--gradient-sync last"), nullptr);
+  EXPECT_FALSE(find(free, "--gradient-sync last"));
 }
 
 /// Machines like this one with so much memory, as a library would have them.
@@ -462,8 +463,8 @@ TEST(Explain, MoreMemoryIsThatOfTheSmallestCardThatFits) {
   const auto flag_with = [&](const LargerGpus& cards) {
     const auto result =
         *search(question.spec, question.workload, question.cluster, question.space, {.larger_gpus = cards});
-    const Remedy* remedy = find(result, "--gpu of-");
-    return remedy == nullptr ? std::string("none") : render::flags_of(remedy->change);
+    const std::optional<Remedy> remedy = find(result, "--gpu of-");
+    return !remedy ? std::string("none") : render::flags_of(remedy->change);
   };
   EXPECT_EQ(flag_with(cards_of(question, {1, 8, 16})), "--gpu of-8");
   EXPECT_EQ(flag_with(cards_of(question, {1})), "none");
@@ -475,12 +476,12 @@ TEST(Explain, NoFitNamesSufficientMemoryAndGpus) {
   const SearchResult result = *search(question.spec, question.workload, question.cluster, question.space,
                                       {.larger_gpus = cards_of(question, {8})});
   ASSERT_EQ(result.verdict, Verdict::DoesNotFit);
-  const Remedy* memory = find(result, "--gpu");
-  ASSERT_NE(memory, nullptr);
+  const std::optional<Remedy> memory = find(result, "--gpu");
+  ASSERT_TRUE(memory);
   EXPECT_EQ(memory->verdict, Verdict::Fits);
   EXPECT_EQ(Question(Bytes(8LL << 30)).answer().verdict, Verdict::Fits);
   // The shard groups are fixed: copies of them on more GPUs need no less.
-  EXPECT_EQ(find(result, "--gpus"), nullptr);
+  EXPECT_FALSE(find(result, "--gpus"));
   // Remedies that make it fit come first.
   const auto& remedies = result.explanation.remedies;
   EXPECT_TRUE(
@@ -496,8 +497,8 @@ TEST(Explain, MoreGpusComeInExistingNodeSizes) {
   const Bytes too_little(560LL << 20);
   const SearchResult result = on(too_little + on(too_little).best.missing - Bytes(20LL << 20));
   ASSERT_EQ(result.verdict, Verdict::DoesNotFit);
-  const Remedy* gpus = find(result, "--gpus");
-  ASSERT_NE(gpus, nullptr);
+  const std::optional<Remedy> gpus = find(result, "--gpus");
+  ASSERT_TRUE(gpus);
   EXPECT_EQ(gpus->verdict, Verdict::Fits);
   const std::string flags = render::flags_of(gpus->change);
   EXPECT_TRUE(flags == "--gpus 4" || flags == "--gpus 8" || flags.starts_with("--gpus 8 --nodes")) << flags;
@@ -507,8 +508,8 @@ TEST(Explain, TheLargestBatchThatFitsIsFoundByPredictions) {
   const Question question(least_memory() - Bytes(30LL << 20));
   const SearchResult result = question.answer();
   ASSERT_EQ(result.verdict, Verdict::DoesNotFit);
-  const Remedy* batch = find(result, "--batch");
-  ASSERT_NE(batch, nullptr);
+  const std::optional<Remedy> batch = find(result, "--batch");
+  ASSERT_TRUE(batch);
   EXPECT_EQ(batch->verdict, Verdict::Fits);
   // One more sample does not fit with this plan.
   const std::int64_t most = *batch->change.batch;

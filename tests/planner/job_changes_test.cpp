@@ -54,7 +54,7 @@ TEST_F(JobChanges, KeepTheSamplesOfAStep) {
     EXPECT_EQ(std::stoi(said(each.job, PlanChoice::Batch)) * std::stoi(said(each.job, PlanChoice::Accumulate)), 12);
   }
   EXPECT_EQ(all_said(all, PlanChoice::Reshard), (std::set<std::string>{"all", "false"}));
-  EXPECT_EQ(all_said(all, PlanChoice::Checkpoint), (std::set<std::string>{"none", "full"}));
+  EXPECT_EQ(all_said(all, PlanChoice::Checkpoint), (std::set<std::string>{"none", "full", "reentrant"}));
   EXPECT_TRUE(all.front().settings.empty()) << "the given job";
 }
 
@@ -65,11 +65,9 @@ TEST_F(JobChanges, EachIsThereOnceWithTheFewestKeys) {
     std::string meaning;
     for (const JobWord& word : each.job.words) meaning += word.text + "\n";
     EXPECT_TRUE(meanings.insert(meaning).second) << meaning;
-    const bool is_of_loss = said(each.job, PlanChoice::LossName) == "liger-0.8.1";
     const bool is_full = said(each.job, PlanChoice::Checkpoint) == "full";
     for (const KeySetting& setting : each.settings) {
-      // The reader refuses reentrant checkpoints, the default, with that loss alone.
-      EXPECT_TRUE(setting.key != "gradient_checkpointing_kwargs.use_reentrant" || (is_of_loss && is_full));
+      EXPECT_TRUE(setting.key != "gradient_checkpointing_kwargs.use_reentrant" || is_full) << "the default";
     }
   }
 }
@@ -100,7 +98,7 @@ TEST_F(JobChanges, OfLlamaFactoryAreThoseOfItsFile) {
                                    "model_name_or_path: a/b\nstage: sft\nfinetuning_type: full\npure_bf16: true\n"
                                    "per_device_train_batch_size: 2\ngradient_accumulation_steps: 2\n"));
   EXPECT_EQ(all_said(all, PlanChoice::Batch), (std::set<std::string>{"1", "2", "4"}));
-  EXPECT_EQ(all_said(all, PlanChoice::Checkpoint), (std::set<std::string>{"none", "full"}));
+  EXPECT_EQ(all_said(all, PlanChoice::Checkpoint), (std::set<std::string>{"none", "reentrant"}));
   EXPECT_EQ(all_said(all, PlanChoice::Runtime), std::set<std::string>{"ddp"});
 }
 

@@ -133,7 +133,7 @@ TEST_F(Jobs, AFileOfLlamaFactorySaysItsPlan) {
   ASSERT_TRUE(*read);
   const Job& job = **read;
   EXPECT_EQ(job.model, "a/b");
-  EXPECT_EQ(said(job, PlanChoice::Lora), "r=16,alpha=32,dropout=0,targets=q_proj+v_proj");
+  EXPECT_EQ(said(job, PlanChoice::Lora), "r=16,alpha=32,dropout=0,targets=q_proj+v_proj,input_grads=yes");
   EXPECT_EQ(said(job, PlanChoice::Sequence), "1000");
   EXPECT_EQ(said(job, PlanChoice::PaddingMask), "yes");
   EXPECT_EQ(said(job, PlanChoice::Precision), "accelerate");
@@ -204,7 +204,7 @@ TEST_F(Jobs, AFileOfAxolotlSaysItsPlan) {
   EXPECT_EQ(said(*job, PlanChoice::PackedAttentionName), "flash_attn");
   EXPECT_EQ(said(*job, PlanChoice::Accumulate), "4");
   EXPECT_EQ(said(*job, PlanChoice::GradientSync), "last");
-  EXPECT_EQ(said(*job, PlanChoice::Checkpoint), "full");
+  EXPECT_EQ(said(*job, PlanChoice::Checkpoint), "reentrant");
   EXPECT_EQ(said(*job, PlanChoice::Clip), "1");
   EXPECT_EQ(said(*job, PlanChoice::LossName), "pytorch");
 }
@@ -326,12 +326,18 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
                 "CutCrossEntropyPlugin\nliger_fused_linear_cross_entropy: true\n")
           .find("Both plugins replace the loss"),
       std::string::npos);
-  const std::string fused =
-      "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_fused_linear_cross_entropy: true\n"
-      "gradient_checkpointing: true\n";
-  EXPECT_NE(errors_of(fused).find("reentrant checkpoints, the default, keep another tensor"), std::string::npos);
-  EXPECT_EQ(errors_of(fused + "gradient_checkpointing_kwargs: {use_reentrant: false}\n"), "");
   EXPECT_NE(errors_of("micro_batch_sise: 2\n").find("Did you mean \"micro_batch_size\"?"), std::string::npos);
+}
+
+TEST_F(Jobs, CheckpointsOfAxolotlAreReentrantUnlessTheyAreNot) {
+  const auto checkpoints = [&](const std::string& keys) {
+    const Result<Job> job = read(axolotl("reentrant", keys));
+    return job ? said(*job, PlanChoice::Checkpoint) : first_error(job);
+  };
+  EXPECT_EQ(checkpoints("gradient_checkpointing: true\n"), "reentrant");
+  EXPECT_EQ(checkpoints("gradient_checkpointing: true\ngradient_checkpointing_kwargs: {use_reentrant: false}\n"),
+            "full");
+  EXPECT_EQ(checkpoints("gradient_checkpointing: false\n"), "none");
 }
 
 TEST_F(Jobs, LinesOfAxolotlCountBeforeTheFile) {

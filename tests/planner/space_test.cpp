@@ -91,15 +91,15 @@ TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
             "each stack, \"full:32,12\" for 32 of the first stack and 12 of the second.");
   EXPECT_EQ(*parse_checkpoint("selective:3,0"), (CheckpointChoice{CheckpointMode::Selective, std::nullopt, {3, 0}}));
   EXPECT_EQ(*parse_checkpoint("nested"), (CheckpointChoice{CheckpointMode::Nested, std::nullopt}));
+  EXPECT_EQ(*parse_checkpoint("reentrant"), (CheckpointChoice{CheckpointMode::Reentrant, std::nullopt}));
   EXPECT_EQ(*parse_checkpoint("3,4"), (CheckpointChoice{CheckpointMode::Full, std::nullopt, {3, 4}}));
   EXPECT_EQ(*parse_checkpoint("full:0,0"), (CheckpointChoice{CheckpointMode::None, std::nullopt}));
   EXPECT_FALSE(parse_checkpoint("full:3,,4"));
   EXPECT_FALSE(parse_checkpoint("full:"));
   EXPECT_FALSE(parse_checkpoint("none:3"));
   EXPECT_EQ(to_string(parse_checkpoint("some").error().at(0)),
-            "--activation-checkpointing: \"some\" is not a way to checkpoint. Write none, full, nested, selective, "
-            "save-matmuls, "
-            "save-attention, or a number of blocks such as 12, full:12 or selective:12.");
+            "--activation-checkpointing: \"some\" is not a way to checkpoint. Write none, full, nested, reentrant, "
+            "selective, save-matmuls, save-attention, or a number of blocks such as 12, full:12 or selective:12.");
 }
 
 TEST(SpaceText, ReadsBackAsWritten) {

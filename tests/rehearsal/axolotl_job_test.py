@@ -30,6 +30,7 @@ BASE = {"dataset_prepared_path": "prepared", "output_dir": "out", "max_steps": 3
 PACKED = {"sample_packing": True, "attn_implementation": "flash_attention_2", "micro_batch_size": 2}
 KERNELS = {"plugins": ["axolotl.integrations.liger.LigerPlugin"], "liger_rope": True, "liger_rms_norm": True,
            "liger_glu_activation": True}  # fmt: skip
+REENTRANT = {"gradient_checkpointing": True}
 CHECKPOINTS = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
 ADAPTERS = {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05, "lora_target_linear": True}
 FOUR_BITS = {**ADAPTERS, "adapter": "qlora", "load_in_4bit": True}
@@ -66,7 +67,7 @@ class Job:
 # The sampler of packed rows asks all ranks for their numbers, which a rehearsal does not compute: one GPU packs.
 JOBS = [
     Job("rows with padding", "llama", 4, data="short"),
-    Job("reentrant checkpoints", "qwen3", 2, {"gradient_checkpointing": True, "gradient_accumulation_steps": 2}, data="short"),
+    Job("reentrant checkpoints", "qwen3", 2, {**REENTRANT, "gradient_accumulation_steps": 2}, data="short"),
     Job("packed rows", "llama", 1, {**PACKED, "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}),
     Job("kernels of Liger", "qwen3", 1, {**PACKED, **KERNELS, "gradient_checkpointing": True}, {"reshard_after_forward": False}),
     Job("nested checkpoints", "llama", 2, fsdp={"activation_checkpointing": True}, data="short"),
@@ -81,6 +82,13 @@ JOBS = [
     Job("packed stream under version 1", "llama", 2,
         {**PACKED, "fsdp_version": 1, **CHECKPOINTS, "pretraining_dataset": [{"path": "mixed", "type": "pretrain", "split": "train"}],
          "accelerator_config": {"dispatch_batches": False}}, OFFLOADED),
+    Job("reentrant checkpoints and the loss of Liger", "llama", 2,
+        {"plugins": KERNELS["plugins"], "liger_fused_linear_cross_entropy": True, "micro_batch_size": 2, **REENTRANT}, data="short"),
+    Job("reentrant checkpoints of adapters", "llama", 4, {**ADAPTERS, **NO_FUSION, **REENTRANT}, data="short"),
+    Job("reentrant checkpoints of four bits", "llama", 2, {**FOUR_BITS, **NO_FUSION, **REENTRANT, "gradient_accumulation_steps": 2}, data="short"),
+    Job("reentrant checkpoints of version 1", "llama", 2,
+        {"fsdp_version": 1, **REENTRANT, **KERNELS, "liger_fused_linear_cross_entropy": True}, OFFLOADED, data="short"),
+    Job("reentrant checkpoints of version 1 and four bits", "llama", 2, {"fsdp_version": 1, **REENTRANT, **FOUR_BITS}, OFFLOADED, data="short"),
     Job("adapters without checkpoints", "llama", 2, {**ADAPTERS, **NO_FUSION}, data="short"),
     Job("adapters", "llama", 4, {**ADAPTERS, **NO_FUSION, **CHECKPOINTS}, data="short"),
     Job("adapters on four bits", "llama", 2, {**FOUR_BITS, **NO_FUSION, **CHECKPOINTS, "gradient_accumulation_steps": 2}, data="short"),

@@ -45,6 +45,7 @@ from plan_cases_packing import PACKING_CASES  # noqa: E402
 from plan_cases_optimizers import OPTIMIZER_CASES, OPTIMIZER_FAILURES, OPTIMIZER_GROUPS, group_of_failure, package_of  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
 from plan_cases_quantized import QUANTIZED_CASES  # noqa: E402
+from plan_cases_reentrant import REENTRANT_CASES  # noqa: E402
 from plan_cases_simple_fsdp import SIMPLE_FSDP_CASES, SIMPLE_FSDP_MORE_CASES  # noqa: E402
 from plan_cases_torch import REDUCTION_CASES, RELEASE_BANDS, TORCH_CASES  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_HELD_CASES, ZERO_MORE_CASES  # noqa: E402
@@ -253,7 +254,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
-GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_FSDP_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "quantized": QUANTIZED_CASES, "float8": FLOAT8_CASES, "float8_more": FLOAT8_MORE_CASES,
+GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_FSDP_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "reentrant": REENTRANT_CASES, "quantized": QUANTIZED_CASES, "float8": FLOAT8_CASES, "float8_more": FLOAT8_MORE_CASES,
           "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "automodel": AUTOMODEL_CASES, "also": ALSO_CASES, "also_more": ALSO_MORE_CASES, "also_rest": ALSO_REST_CASES, "also_loss": ALSO_LOSS_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,

@@ -207,8 +207,19 @@ class Fsdp1Lowering {
     }
     post_forward_order_.push_back(end.unit);
     reshard(end.unit, !is_sharded() || (end.unit != root_ && frees_after_forward_));
-    state.needs_backward = layout_.units[end.unit].windows[end.window].pre_backward >= 0;
+    state.needs_backward = layout_.units[end.unit].windows[end.window].pre_backward >= 0 && !runs_without_graph(end);
     state.ran_pre_backward = false;
+  }
+
+  // The forward of a reentrant checkpoint has no graph for the hooks of units inside.
+  bool runs_without_graph(const UnitBoundary& end) const {
+    if (out_.phase != StepPhase::Forward || end.position == 0) return false;
+    const int call = index_.call_at(end.position - 1);
+    if (checkpoint_modes_[call] != CheckpointMode::Reentrant) return false;
+    const std::vector<int>& modules = layout_.units[end.unit].modules;
+    const int module = index_.model->calls[call].module;
+    return layout_.units[end.unit].windows[end.window].begin >= index_.call_begin[call] &&
+           std::find(modules.begin(), modules.end(), module) == modules.end();
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
@@ -241,12 +252,15 @@ class Fsdp1Lowering {
 
   void recompute(int call, int position, std::size_t& next_pre) {
     if (checkpoint_modes_[call] == CheckpointMode::None) return;
-    position = first_use_of_saved(index_, call, position);
-    enter_units(position, next_pre);
+    const bool is_reentrant = checkpoint_modes_[call] == CheckpointMode::Reentrant;
+    if (!is_reentrant) {
+      position = first_use_of_saved(index_, call, position);
+      enter_units(position, next_pre);
+    }
     const int begin = index_.call_begin[call];
     const int end = index_.call_begin[call + 1];
     const int module = index_.model->calls[call].module;
-    const int stop = plan_.checkpointing.early_stop ? position : end;
+    const int stop = plan_.checkpointing.early_stop && !is_reentrant ? position : end;
     // The hooks of the block itself are outside of what runs again.
     const auto runs_again = [&](const UnitBoundary& boundary) {
       const std::vector<int>& modules = layout_.units[boundary.unit].modules;

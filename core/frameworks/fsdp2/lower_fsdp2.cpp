@@ -56,7 +56,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/frameworks/fsdp2/unit_states.h"
+#include "core/frameworks/fsdp2/unit_buffers.h"
 #include "core/plan/schedule_writer.h"
 #include "core/plan/unit_boundaries.h"
 
@@ -64,26 +64,21 @@ namespace fsdp {
 
 namespace {
 
-class Fsdp2Lowering {
+class Fsdp2Lowering : Fsdp2Buffers {
  public:
   Fsdp2Lowering(const ModelIndex& index, const Plan& plan, const Layout& layout)
-      : index_(index),
-        plan_(plan),
-        layout_(layout),
+      : Fsdp2Buffers(index, plan, layout),
+        index_(index),
         checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
-        quirks_(plan.runtime.quirks),
-        units_(layout.units.size()),
         begins_(layout.hooks.begins),
         ends_(layout.hooks.ends),
         pre_backwards_(&layout.hooks.pre_backwards),
         post_backwards_(&layout.hooks.post_backwards),
         forward_order_(layout.hooks.forward_order),
-        backward_order_(layout.hooks.backward_order),
-        tree_of_unit_(trees_of_units(index, layout)) {
+        backward_order_(layout.hooks.backward_order) {
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       if (layout.units[u].is_root) root_ = static_cast<int>(u);
     }
-    trees_ = make_trees(index, layout, tree_of_unit_);
   }
 
   StepSchedules run_steps() {
@@ -129,8 +124,6 @@ class Fsdp2Lowering {
   }
 
  private:
-  Fsdp2Tree& tree(int unit) { return trees_[static_cast<std::size_t>(tree_of_unit_[static_cast<std::size_t>(unit)])]; }
-
   // ---- passes ------------------------------------------------------------------------------------------------------
 
   Schedule step_of_passes() {
@@ -302,9 +295,13 @@ class Fsdp2Lowering {
         finish_units(position, next_post);
         continue;
       }
-      enter_units(position - 1, next_pre);
       const int call = index_.call_at(position - 1);
-      if (call != recomputed_call) recompute(call, position - 1, next_pre);
+      if (call != recomputed_call && checkpoint_modes_[call] == CheckpointMode::Reentrant) {
+        run_again(call, next_pre);
+      } else {
+        enter_units(position - 1, next_pre);
+        if (call != recomputed_call) recompute(call, position - 1, next_pre);
+      }
       recomputed_call = call;
       const int stop = next_stop(position, next_pre, next_post);
       out_.emit_ops(InstructionKind::Backward, index_, call, stop, position);
@@ -318,7 +315,8 @@ class Fsdp2Lowering {
   // units inside that have not been entered by then, with their prefetches; the units stay unsharded afterwards, unless
   // they are left as in a forward.
   void recompute(int call, int position, std::size_t& next_pre) {
-    if (checkpoint_modes_[call] == CheckpointMode::None) return;
+    const CheckpointMode mode = checkpoint_modes_[call];
+    if (mode == CheckpointMode::None || mode == CheckpointMode::Reentrant) return;
     const int begin = index_.call_begin[call];
     const int end = index_.call_begin[call + 1];
     position = first_use_of_saved(index_, call, position);
@@ -347,6 +345,30 @@ class Fsdp2Lowering {
       if (layout_.units[next_begin->unit].of_experts) place_in_rerun(first, begin, *next_begin);
     }
     leave_units(end);
+  }
+
+  // A reentrant checkpoint is around the hooks of its block, whose unit is then the root of a forward of its own: it
+  // frees the output of the last gather at its end. The block's node makes the graph before any hook of the backward.
+  void run_again(int call, std::size_t& next_pre) {
+    const int begin = index_.call_begin[call];
+    const int end = index_.call_begin[call + 1];
+    std::vector<Instruction>& list = out_.schedule.instructions;
+    const auto place = [&](std::size_t first, int position) {
+      for (std::size_t i = first; i < list.size(); ++i) list[i].rerun_op = position - begin;
+    };
+    runs_again_ = true;
+    auto next =
+        std::partition_point(begins_.begin(), begins_.end(), [&](const UnitBoundary& b) { return b.position < begin; });
+    for (; next != begins_.end() && next->position < end; ++next) {
+      const std::size_t first = list.size();
+      pre_forward(next->unit);
+      place(first, next->position);
+    }
+    runs_again_ = false;
+    const std::size_t last = list.size();
+    for (Fsdp2Tree& tree : trees_) free_held_gather(tree, kBegins);
+    enter_units(end - 1, next_pre);
+    place(last, end);
   }
 
   // Experts are gathered when what runs again comes to them, and keep the output of the gather until they are left:
@@ -471,117 +493,17 @@ class Fsdp2Lowering {
     }
   }
 
-  // ---- units -------------------------------------------------------------------------------------------------------
-
-  void unshard(int unit, int call = -1) {
-    Fsdp2Unit& state = units_[unit];
-    if (state.unsharded || state.gathering) return;
-    state.gathering = true;
-    // A unit that is called twice in a row gathers again while its last output is held.
-    state.slot = tree(unit).held_gather == unit && tree(unit).held_slot == 0 ? 1 : 0;
-    out_.emit({.kind = InstructionKind::Unshard,
-               .slot = state.slot,
-               .ranks = state.smaller ? ranks_along(MeshAxis::DpShard, layout_.units[unit].reshard.world_size)
-                                      : layout_.group_of(layout_.units[unit], !quirks_.skip_collectives_of_one),
-               .unit = unit,
-               .call = call});
-  }
-
-  // `holds`: in a forward the output of the gather is kept.
-  void wait(int unit, bool holds = true) {
-    Fsdp2Unit& state = units_[unit];
-    if (!state.gathering) return;
-    state.gathering = false;
-    state.unsharded = true;
-    state.smaller = false;
-    Fsdp2Tree& of = tree(unit);
-    if (!quirks_.forward_all_gather_output_kept) free_held_gather(of, kBegins);
-    out_.emit({.kind = InstructionKind::WaitForUnshard, .slot = state.slot, .unit = unit});
-    free_held_gather(of, kEnds);
-    if (out_.phase == StepPhase::Forward && holds && !layout_.units[unit].is_alone()) {
-      of.held_gather = unit;
-      of.held_slot = state.slot;
-    } else {
-      free(BufferKind::AllGatherOutput, unit, state.slot, kEnds);
-    }
-  }
-
-  void reshard(int unit) {
-    Fsdp2Unit& state = units_[unit];
-    if (!state.unsharded && !state.gathering) return;
-    if (state.gathering) free(BufferKind::AllGatherOutput, unit, state.slot, kBegins);
-    state.unsharded = state.gathering = false;
-    out_.emit(InstructionKind::Reshard, unit);
-  }
-
-  // ---- buffers -----------------------------------------------------------------------------------------------------
-
-  void reduce(int unit, std::uint8_t slot = 0) {
-    Fsdp2Tree& of = tree(unit);
-    if (!quirks_.reduce_input_kept_in_next) recycle_reduce_inputs(of);
-    free_all_reduced(of, unit);
-    const bool keeps_output = layout_.mesh.dp_replicate() > 1 && quirks_.all_reduce_output_kept;
-    out_.emit({.kind = InstructionKind::ReduceGrads,
-               .slot = slot,
-               .keeps_last_gradient = quirks_.last_gradient_kept_in_reduce &&
-                                      (layout_.units[unit].shards > 1 || !quirks_.skip_reductions_of_one),
-               .keeps_all_reduce_output = keeps_output,
-               .ranks = layout_.group_of(layout_.units[unit], !quirks_.skip_reductions_of_one),
-               .copies = layout_.mesh.group_along(MeshAxis::DpReplicate),
-               .unit = unit});
-    while (quirks_.reduce_input_kept_in_next && !of.reduce_inputs.empty()) free_oldest_reduce_input(of, kEnds);
-    of.reduce_inputs.push_back({unit, slot});
-    if (keeps_output) of.all_reduced.push_back({unit, slot});
-  }
-
-  void free_all_reduced(Fsdp2Tree& of, int unit) {
-    for (const Fsdp2Reduction& reduction : of.all_reduced) {
-      if (reduction.unit == unit) free(BufferKind::AllReduceOutput, unit, reduction.slot, kBegins);
-    }
-    std::erase_if(of.all_reduced, [&](const Fsdp2Reduction& reduction) { return reduction.unit == unit; });
-  }
-
-  static constexpr bool kBegins = false;  // A free begins the next instruction, or
-  static constexpr bool kEnds = true;     // ends the last one.
-
-  void free(BufferKind buffer, int unit, std::uint8_t slot, bool ends) {
-    out_.emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .ends_previous = ends, .unit = unit});
-  }
-
-  void free_held_gather(Fsdp2Tree& of, bool ends) {
-    if (of.held_gather >= 0) free(BufferKind::AllGatherOutput, of.held_gather, of.held_slot, ends);
-    of.held_gather = -1;
-  }
-
-  void free_oldest_reduce_input(Fsdp2Tree& of, bool ends = kBegins) {
-    free(BufferKind::ReduceInput, of.reduce_inputs.front().unit, of.reduce_inputs.front().slot, ends);
-    of.reduce_inputs.pop_front();
-  }
-
-  // Until there is room for one more.
-  void recycle_reduce_inputs(Fsdp2Tree& of) {
-    while (static_cast<std::int64_t>(of.reduce_inputs.size()) >= plan_.reduce_scatter_buffers)
-      free_oldest_reduce_input(of);
-  }
-
   const ModelIndex& index_;
-  const Plan& plan_;
-  const Layout& layout_;
   std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
-  const Quirks& quirks_;
-  std::vector<Fsdp2Unit> units_;
   const std::vector<UnitBoundary>&begins_, &ends_;
   const std::vector<UnitBoundary>*pre_backwards_, *post_backwards_;  // For this backward.
   const std::vector<int>&forward_order_, &backward_order_;           // The orders of explicit prefetch.
-  ScheduleWriter out_;
   int root_ = 0;
   bool sync_ = true;
-  bool loss_has_run_ = true;       // In this run of the program.
-  int pass_ = -1;                  // In Model::passes; -1: there are none.
-  HookOrder hooks_of_pass_;        // The hooks of its backward.
-  std::vector<int> tree_of_unit_;  // [units]
-  std::vector<Fsdp2Tree> trees_;   // As in roots_of.
-  std::vector<int> in_backward_;   // Trees that this backward has come to, in order.
+  bool loss_has_run_ = true;      // In this run of the program.
+  int pass_ = -1;                 // In Model::passes; -1: there are none.
+  HookOrder hooks_of_pass_;       // The hooks of its backward.
+  std::vector<int> in_backward_;  // Trees that this backward has come to, in order.
 };
 
 }  // namespace
