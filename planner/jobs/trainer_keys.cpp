@@ -37,7 +37,7 @@ constexpr JobKey kTrainerKeys[] = {
     {"label_smoothing_factor", Usual, "0", "label smoothing"},
     {"gradient_checkpointing", Read},
     {"gradient_checkpointing_kwargs", Read},
-    {"gradient_checkpointing_kwargs.use_reentrant", Usual, "false", "reentrant checkpoints"},
+    {"gradient_checkpointing_kwargs.use_reentrant", Read},
     {"gradient_checkpointing_kwargs.offload", Read},
     {"gradient_checkpointing_kwargs.preserve_rng_state"},
     {"gradient_checkpointing_kwargs.selective", Usual, "false", "TRL's selective checkpointing"},

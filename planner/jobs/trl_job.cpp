@@ -103,7 +103,8 @@ class TrlReader : JobReader {
   }
 
   /// DDP looks for unused parameters of whatever is no model of transformers, and of a model without checkpoints.
-  bool finds_unused() { return has_adapters() || !keys_.flag("gradient_checkpointing").value_or(true); }
+  bool checkpoints() { return keys_.flag("gradient_checkpointing").value_or(true); }
+  bool finds_unused() { return has_adapters() || !checkpoints(); }
 
   /// Autocast in bfloat16 around weights in `dtype`. It casts nothing if all of them are in bfloat16: so are the
   /// adapters of a base in four bits, which TRL converts.
@@ -139,6 +140,8 @@ class TrlReader : JobReader {
                                    keys_.number("lora_alpha").value_or(32), adapter_dropout(), fmt::join(targets, "+"));
     const std::vector<std::string> whole = keys_.words("lora_modules_to_save");
     if (!whole.empty()) text += fmt::format(",modules_to_save={}", fmt::join(whole, "+"));
+    // TRL then calls enable_input_require_grads.
+    if (checkpoints()) text += ",input_grads=yes";
     add(PlanChoice::Lora, std::move(text), "use_peft");
     if (accelerate_.is_fsdp2) {
       // accelerate makes the head of a model with adapters a unit of its own, which no forward enters.
@@ -224,7 +227,7 @@ class TrlReader : JobReader {
 
   void say_checkpoints() {
     const std::string_view key = "gradient_checkpointing";
-    const bool is_on = keys_.flag(key).value_or(true);
+    const bool is_on = checkpoints();
     if (is_on && accelerate_.checkpoints) {
       keys_.refuse(key,
                    "The Trainer refuses fsdp_activation_checkpointing beside gradient_checkpointing, TRL's default.",
@@ -234,7 +237,18 @@ class TrlReader : JobReader {
       keys_.refuse(key, "Units that accelerate checkpoints keep keys and values, and are not predicted.",
                    "Write gradient_checkpointing: true, and fsdp_activation_checkpointing: false.");
     }
-    add(PlanChoice::Checkpoint, is_on ? "full" : "none", key);
+    const std::string_view reentrant = "gradient_checkpointing_kwargs.use_reentrant";
+    const bool is_reentrant = is_on && keys_.flag(reentrant).value_or(false);
+    const JobWord* gpus = word_of(job_, PlanChoice::Gpus);
+    const bool is_alone = gpus != nullptr && gpus->text == "1";
+    if (is_reentrant && finds_unused() && !accelerate_.is_fsdp2 && !is_alone) {
+      keys_.refuse(
+          reentrant,
+          "DDP that looks for unused parameters, as for a model with adapters, ends with an error in reentrant "
+          "checkpoints.",
+          "Write use_reentrant: false.");
+    }
+    add(PlanChoice::Checkpoint, !is_on ? "none" : is_reentrant ? "reentrant" : "full", is_reentrant ? reentrant : key);
     const std::string_view offload = "gradient_checkpointing_kwargs.offload";
     if (is_on && keys_.flag(offload).value_or(false)) add(PlanChoice::CheckpointOffload, "yes", offload);
   }

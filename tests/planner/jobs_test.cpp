@@ -329,6 +329,21 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(errors_of("micro_batch_sise: 2\n").find("Did you mean \"micro_batch_size\"?"), std::string::npos);
 }
 
+TEST_F(Jobs, CheckpointsOfTrlAreReentrantWhereTheyCanRun) {
+  const auto job = [&](const std::string& adapters, const std::string& processes) {
+    const std::string path =
+        file("reentrant.yaml", "model_name_or_path: Qwen/Qwen3-8B\nmax_length: 1024\ndtype: bfloat16\n" + adapters +
+                                   "gradient_checkpointing_kwargs: {use_reentrant: true}\n");
+    return read_job_line(std::vector<std::string>{"accelerate", "launch", "--num_processes", processes,
+                                                  "trl/scripts/sft.py", "--config", path});
+  };
+  const Result<Job> alone = job("use_peft: true\n", "1");
+  ASSERT_TRUE(alone) << first_error(alone);
+  EXPECT_EQ(said(*alone, PlanChoice::Checkpoint), "reentrant");
+  EXPECT_TRUE(said(*alone, PlanChoice::Lora).ends_with("input_grads=yes"));
+  EXPECT_NE(first_error(job("use_peft: true\n", "2")).find("looks for unused parameters"), std::string::npos);
+}
+
 TEST_F(Jobs, CheckpointsOfAxolotlAreReentrantUnlessTheyAreNot) {
   const auto checkpoints = [&](const std::string& keys) {
     const Result<Job> job = read(axolotl("reentrant", keys));

@@ -38,6 +38,7 @@ DDP = {"distributed_type": "MULTI_GPU", "mixed_precision": "bf16", "num_machines
 ONE = {"distributed_type": "NO", "mixed_precision": "bf16", "num_machines": 1, "num_processes": 1}
 # The loss passes over padding, which is counted.
 PADDED = (0.006, 0.005, 0.03)
+REENTRANT = ["--gradient_checkpointing_kwargs", '{"use_reentrant": true}']
 LORA = ["--use_peft", "--dtype", "bfloat16", "--lora_r", "16", "--lora_alpha", "32"]
 
 
@@ -63,6 +64,8 @@ JOBS = [
     Job("adapters under ddp", "wide_llama", 2, DDP, ["--per_device_train_batch_size", "1", *LORA]),
     Job("adapters on one gpu", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "2", *LORA], "uneven", PADDED),
     Job("qlora on one gpu", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "1", *LORA, "--load_in_4bit", "--use_bnb_nested_quant"]),
+    Job("reentrant checkpoints", "wide_llama", 2, DDP, ["--per_device_train_batch_size", "1", *REENTRANT]),
+    Job("reentrant checkpoints of adapters", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "1", *LORA, *REENTRANT]),
     Job("bf16 on one gpu", "wide_qwen3", 1, ONE,
         ["--per_device_train_batch_size", "1", "--dtype", "bfloat16", "--gradient_accumulation_steps", "2"]),
     Job("dpo", "wide_llama", 4, launcher(4, cpu_ram_efficient_loading=True), ["--per_device_train_batch_size", "1"], "pairs",
