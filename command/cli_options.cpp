@@ -120,6 +120,7 @@ constexpr std::array kOptions = {
     of_choice(planner::PlanChoice::Packing, kWork, kShapes),
     of_choice(planner::PlanChoice::DocumentLength, kWork, kShapes),
     of_choice(planner::PlanChoice::PackedAttentionName, kWork, kShapes),
+    of_choice(planner::PlanChoice::AttentionName, kWork, kPredicts | Command::Models),
     of_choice(planner::PlanChoice::GlobalBatch, kWork, Command::Plan),
     of_choice(planner::PlanChoice::Accumulate, kWork, kPredicts),
     of_choice(planner::PlanChoice::SetDimension, kWork, kShapes),

@@ -120,6 +120,10 @@ constexpr OtherName kOtherPackedAttentions[] = {{"flex_attention", "Write flex."
                                                 {"flash_attention_2", "Write flash_attn."},
                                                 {"fa2", "Write flash_attn."},
                                                 {"eager", "Write sdpa, which takes a mask, too."}};
+constexpr OtherName kOtherAttentions[] = {{"flash_attention_2", "Write flash_attn."},
+                                          {"fa2", "Write flash_attn."},
+                                          {"sdpa", "Write automatic, PyTorch's choice of its kernels."},
+                                          {"flex_attention", "Write --packing N --packed-attention flex."}};
 constexpr OtherName kOtherStates[] = {
     {"8bit",
      "Write --optimizer adamw_8bit (bitsandbytes, for FSDP1 and DDP) or adamw_torch_8bit (torchao, for FSDP2)."},
@@ -175,6 +179,8 @@ template <>
 constexpr const EnumTable<planner::GradientSync>* kTableOf<planner::GradientSync> = &kGradientSyncTable;
 template <>
 constexpr const EnumTable<PackedAttention>* kTableOf<PackedAttention> = &kPackedAttentionTable;
+template <>
+constexpr const EnumTable<AttentionBackend>* kTableOf<AttentionBackend> = &kAttentionBackendTable;
 template <class E>
 concept HasTable = !std::is_null_pointer_v<std::remove_const_t<decltype(kTableOf<E>)>>;
 
@@ -225,6 +231,9 @@ Result<OptimizerKind> read_as(const planner::ChoiceRow& row, const std::string& 
 }
 Result<PackedAttention> read_as(const planner::ChoiceRow& row, const std::string& text, PackedAttention /*type*/) {
   return read_name_of(text, kPackedAttentionTable, place_of(row), kOtherPackedAttentions);
+}
+Result<AttentionBackend> read_as(const planner::ChoiceRow& row, const std::string& text, AttentionBackend /*type*/) {
+  return read_name_of(text, kAttentionBackendTable, place_of(row), kOtherAttentions);
 }
 Result<OptimizerStates> read_as(const planner::ChoiceRow& row, const std::string& text, OptimizerStates /*type*/) {
   return read_name_of(text, kOptimizerStatesTable, place_of(row), kOtherStates);

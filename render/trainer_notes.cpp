@@ -181,6 +181,21 @@ std::string words_of_packing(const Plan& plan) {
       row, row, is_flash ? "(return_flash_attn_kwargs=True)" : "", is_flash ? "flash_attention_2" : "sdpa");
 }
 
+/// Empty for PyTorch's choice.
+std::string words_of_attention(AttentionBackend attention) {
+  switch (attention) {
+    case AttentionBackend::Automatic:
+      return "";
+    case AttentionBackend::Eager:
+      return "attn_implementation=\"eager\"";
+    case AttentionBackend::FlashAttn:
+      return "attn_implementation=\"flash_attention_2\", and rows of one length";
+    default:
+      return fmt::format("torch.nn.attention.sdpa_kernel around the step, with {} alone",
+                         name_of(kAttentionBackendTable, attention));
+  }
+}
+
 std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   const bool is_of_accelerate = config.release.trainer == planner::Trainer::Accelerate ||
@@ -214,6 +229,9 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   }
   if (plan.lora) duties.emplace_back("adapters", words_of_adapters(config));
   if (plan.packing) duties.emplace_back("packing", words_of_packing(plan));
+  if (std::string attention = words_of_attention(plan.runtime.implementations.attention); !attention.empty()) {
+    duties.emplace_back("attention", std::move(attention));
+  }
   for (const OtherModel& other : plan.also) {
     duties.emplace_back("beside", fmt::format("{}: TRL's trainers make and wrap it (ref_model)", other.file));
   }

@@ -282,6 +282,12 @@ void check_loss(const Plan& plan, const Model& model, Errors& errors) {
 
 void check_padding_mask(const Plan& plan, const Model& model, Errors& errors) {
   if (!plan.runtime.implementations.padding_mask) return;
+  if (plan.runtime.implementations.attention == AttentionBackend::FlashAttn) {
+    errors.push_back({"runtime/implementations/padding_mask",
+                      "flash-attn cuts padding away, so that sizes depend on the data, which is not predicted.",
+                      "Leave it out for rows of one length, or plan with another attention."});
+    return;
+  }
   const bool has_mask = std::any_of(model.values.begin(), model.values.end(),
                                     [](const Value& value) { return value.name.ends_with("padding_mask"); });
   if (has_mask) return;

@@ -210,7 +210,8 @@ constexpr std::string_view kAttentionSentences[] = {"PyTorch's choice.",
                                                     "The memory-efficient kernel.",
                                                     "cuDNN.",
                                                     "Written out in ATen.",
-                                                    "Two matrix products and a softmax in fp32."};
+                                                    "Two matrix products and a softmax in fp32.",
+                                                    "flash_attn.flash_attn_func (flash_attention_2)."};
 
 void checkpointed_fields(Fields& fields, std::string& module, CheckpointMode& mode) {
   fields.required("module", {kModuleName, R"(["model.layers.{0..27}", "lm_head", ""])"}, module);

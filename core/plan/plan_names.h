@@ -116,6 +116,7 @@ inline constexpr EnumName<AttentionBackend> kAttentionBackends[] = {
     {AttentionBackend::Cudnn, "cudnn"},
     {AttentionBackend::Math, "math"},
     {AttentionBackend::Eager, "eager"},
+    {AttentionBackend::FlashAttn, "flash_attn"},
 };
 inline constexpr EnumTable<AttentionBackend> kAttentionBackendTable{"attention backend", kAttentionBackends};
 inline constexpr EnumName<PackedAttention> kPackedAttentions[] = {

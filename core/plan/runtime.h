@@ -28,14 +28,15 @@ enum class RotaryImplementation : std::uint8_t {
   Complex,         ///< In fp32 complex numbers (Llama reference code, torchtitan).
 };
 
-/// torch.nn.functional.scaled_dot_product_attention's backends, and attention written out.
+/// torch.nn.functional.scaled_dot_product_attention's backends, attention written out, and another library's kernel.
 enum class AttentionBackend : std::uint8_t {
   Automatic,  ///< PyTorch's choice for the dtype, the mask and the GPU (simulator/ops/attention_choice.h).
   Flash,
   MemoryEfficient,
   Cudnn,
   Math,
-  Eager,  ///< Two matrix products and a softmax in fp32 (Hugging Face's "eager").
+  Eager,      ///< Two matrix products and a softmax in fp32 (Hugging Face's "eager").
+  FlashAttn,  ///< flash_attn.flash_attn_func on rows without padding (Hugging Face's "flash_attention_2").
 };
 
 /// The loss of a language model. core/plan/loss_table.h has a row of facts for each.

@@ -137,6 +137,9 @@ class BlockBuilder {
   /// From here on, rows of the batch end in padding, or do not.
   void pad_rows(bool are_padded) { pads_rows_ = are_padded; }
   bool pads_rows() const { return pads_rows_; }
+  /// From here on, attention takes its window as an argument, and no mask of it.
+  void attend_without_masks(bool does) { attends_without_masks_ = does; }
+  bool attends_without_masks() const { return attends_without_masks_; }
   /// From here on, adds PEFT's adapters to the linear layers that they target. `block_name` is the name of the calling
   /// module. REQUIRES: the options outlive the builder.
   void adapt(const LoraOptions& lora, std::string block_name);
@@ -429,6 +432,7 @@ class BlockBuilder {
   std::map<std::pair<int, std::string>, int> locals_;  // By module and variable: its current value.
   int current_ = 0;
   bool pads_rows_ = false;
+  bool attends_without_masks_ = false;
   const LoraOptions* lora_ = nullptr;
   PackedAttention packed_ = PackedAttention::None;
   bool attends_as_titan_ = false;

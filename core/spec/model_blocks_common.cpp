@@ -96,7 +96,7 @@ void add_masks(BlockBuilder& b, const BlockOptions& options, BlockValue hidden) 
     if (window > 0) b.output("window_mask", b.filled(shape, {}, {.length = window, .fill = ConstantFill::WindowMask}));
     return;
   }
-  if (window == 0 || (seq < window && !b.pads_rows()) || b.is_packed()) return;
+  if (window == 0 || (seq < window && !b.pads_rows()) || b.is_packed() || b.attends_without_masks()) return;
   const bool in_chunks = options.flag("chunked_mask");
   const std::int64_t rows = b.pads_rows() || in_chunks ? b.size(hidden, 0) : 1;
   const ConstantFill fill = in_chunks ? ConstantFill::ChunkMask : ConstantFill::WindowMask;

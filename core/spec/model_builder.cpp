@@ -185,6 +185,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   }
   BlockBuilder builder(entry.kind == nullptr ? "ops" : std::string(entry.kind->name), class_name, available_to(module));
   builder.pad_rows(workload_.padding_mask);
+  builder.attend_without_masks(workload_.attends_without_masks);
   builder.attend_as_titan(workload_.titan_attention);
   builder.decode_as_automodel(workload_.automodel_decoders);
   builder.adapt_in_one_op(workload_.lora_in_one_op);
@@ -194,11 +195,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   if (workload_.quantization) builder.quantize(*workload_.quantization, spec_.dtype);
   if (workload_.liger) builder.use_liger(*workload_.liger);
   if (workload_.float8) builder.use_float8(*workload_.float8, names_of_runs(module));
-  if (entry.kind == nullptr) {
-    write_plain_ops(builder, module, entry.op_options);
-  } else {
-    entry.kind->build(builder, options);
-  }
+  entry.kind == nullptr ? write_plain_ops(builder, module, entry.op_options) : entry.kind->build(builder, options);
   adapters_.note(builder);
   liger_.note(builder);
   float8_.note(builder);

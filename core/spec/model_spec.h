@@ -216,6 +216,7 @@ struct Workload {
   bool titan_attention = false;          ///< `Implementations::titan_attention`.
   bool automodel_decoders = false;       ///< `Implementations::automodel_decoders`.
   bool lora_in_one_op = false;           ///< `Implementations::lora_in_one_op`.
+  bool attends_without_masks = false;    ///< The kernel takes a window as an argument (AttentionBackend::FlashAttn).
   bool padding_mask = false;             ///< `Implementations::padding_mask`, if the model's blocks can make one.
   std::optional<Quantization> quantization = {};  ///< The frozen base is stored so. REQUIRES: adapters.
   std::optional<LigerKernels> liger = {};         ///< Parts of the model are kernels of Liger.

@@ -21,6 +21,7 @@ bool makes_padding_mask(const ModelSpec& spec) {
 
 void apply_implementations(const Implementations& use, Workload& workload) {
   workload.padding_mask = use.padding_mask;
+  workload.attends_without_masks = use.attention == AttentionBackend::FlashAttn;
   workload.titan_attention = use.titan_attention;
   workload.automodel_decoders = use.automodel_decoders;
   workload.lora_in_one_op = use.lora_in_one_op;

@@ -128,6 +128,10 @@ Errors check_executable(const Plan& plan) {
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
   }
+  if (plan.runtime.implementations.attention == AttentionBackend::FlashAttn) {
+    errors.push_back({"/runtime/implementations/attention", "flash-attn is not called.",
+                      "Write \"automatic\", or write: fsdp-plan execute, which trains with the library itself."});
+  }
   if (const Loss& loss = plan.runtime.implementations.loss; loss != Loss{}) {
     errors.push_back(
         {"/runtime/implementations/loss", fmt::format("{} is not run.", loss_row(loss).title), "Write \"pytorch\"."});

@@ -175,6 +175,15 @@ ControlInfo float8_control() {
           {"tensorwise", "tensorwise,all_gather", "rowwise", "rowwise_with_gw_hp"}};
 }
 
+std::string packed_attention_of(const Snapshot& s) {
+  const std::optional<Packing>& packing = s.report.plan.packing;
+  return packing ? std::string(name_of(kPackedAttentionTable, packing->attention)) : "";
+}
+
+std::string attention_of(const Snapshot& s) {
+  return std::string(name_of(kAttentionBackendTable, s.report.plan.runtime.implementations.attention));
+}
+
 std::vector<ControlInfo> work_controls() {
   const std::vector<std::int64_t> batches = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
   const std::vector<std::int64_t> accumulations = {1, 2, 4, 8, 16, 32, 64},
@@ -199,11 +208,8 @@ std::vector<ControlInfo> work_controls() {
        [](const Snapshot& s) { return s.report.plan.packing ? s.report.plan.packing->lengths : ""; },
        {},
        {"256", "512", "1024", "2048"}},
-      {PlanChoice::PackedAttentionName, "Packed attention", kWork, ControlKind::Choice,
-       [](const Snapshot& s) -> std::string {
-         const std::optional<Packing>& packing = s.report.plan.packing;
-         return packing ? std::string(name_of(kPackedAttentionTable, packing->attention)) : "";
-       }},
+      {PlanChoice::PackedAttentionName, "Packed attention", kWork, ControlKind::Choice, packed_attention_of},
+      {PlanChoice::AttentionName, "Attention", kWork, ControlKind::Choice, attention_of},
       {PlanChoice::Accumulate, "Accumulation", kWork, ControlKind::Count,
        [](const Snapshot& s) { return std::to_string(s.report.plan.accumulation); }, accumulations},
       {PlanChoice::GlobalBatch, "Global batch", kWork, ControlKind::Count, global_batch_of, global_batches},

@@ -160,8 +160,21 @@ class AxolotlReader : JobReader {
     const std::int64_t longest = pads == false ? length : to_multiple(length, multiple);
     add(PlanChoice::Batch, std::to_string(batch), "micro_batch_size");
     add(PlanChoice::Sequence, std::to_string(longest), "sequence_len");
+    const std::string kernel = attention();
+    const bool ends_in_padding = batch > 1 || pads.value_or(false) || longest != length;
+    if (kernel == "flash_attention_2" && !ends_in_padding) {
+      add(PlanChoice::AttentionName, "flash_attn", "attn_implementation");
+      job_.notes.push_back(fmt::format("A sample of {} tokens is a batch without padding.", length));
+      return;
+    }
     add(PlanChoice::PaddingMask, "yes", "sample_packing");
-    if (const std::string kernel = attention(); !kernel.empty() && kernel != "sdpa") {
+    if (kernel == "flash_attention_2") {
+      keys_.refuse("attn_implementation",
+                   "flash-attn cuts padding away, so that sizes depend on the data, which is not predicted.",
+                   fmt::format("Write sample_packing: true, attn_implementation: sdpa, or micro_batch_size: 1 and a "
+                               "sequence_len that {} divides.",
+                               multiple));
+    } else if (!kernel.empty() && kernel != "sdpa") {
       keys_.refuse("attn_implementation", fmt::format("{} is not predicted for rows that end in padding.", kernel),
                    "Write sample_packing: true, or attn_implementation: sdpa.");
     }

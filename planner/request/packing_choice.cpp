@@ -46,6 +46,10 @@ std::optional<Packing> packing_of(const PlanChoices& choices, Errors& errors) {
     }
     return std::nullopt;
   }
+  if (choices.attention) {
+    fail(PlanChoice::AttentionName, "The attention of a packed row is another choice.",
+         "Leave it out, or write --packed-attention.");
+  }
   Packing packing;
   packing.attention = attention_of(choices);
   if (choices.batch && *choices.batch != 1 && is_packed_to_one_row(packing)) {

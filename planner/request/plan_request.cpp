@@ -545,6 +545,7 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
   }
   if (choices.loss) set_loss(plan, *choices.loss);
   if (choices.padding_mask) plan.runtime.implementations.padding_mask = *choices.padding_mask;
+  if (choices.attention) plan.runtime.implementations.attention = *choices.attention;
   if (choices.allocator_settings) {
     const auto parsed = simulator::parse_allocator_settings(*choices.allocator_settings);
     if (!parsed) append(errors, parsed.error());

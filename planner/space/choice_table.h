@@ -23,11 +23,11 @@ namespace fsdp::planner {
 template <class... T>
 using MemberOf = std::variant<std::vector<std::string> PlanChoices::*, std::vector<Dimension> PlanChoices::*,
                               std::vector<OtherModel> PlanChoices::*, std::optional<T> PlanChoices::*...>;
-using ChoiceMember =
-    MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double, std::int64_t,
-             Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates, GradientClipping,
-             fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap, CheckpointChoice, OffloadChoice, GradientSync,
-             DdpArguments, LoraOptions, PackedAttention, Quantization, LigerKernels, Float8Training, ExpertDegrees>;
+using ChoiceMember = MemberOf<int, std::string, Bytes, Reserve, IntraLink, BytesPerSecond, NetworkKind, bool, double,
+                              std::int64_t, Precision, Dtype, OptimizerKind, OptimizerImplementation, OptimizerStates,
+                              GradientClipping, fsdp::Initialization, Loss, Framework, ReshardChoice, Wrap,
+                              CheckpointChoice, OffloadChoice, GradientSync, DdpArguments, LoraOptions, PackedAttention,
+                              AttentionBackend, Quantization, LigerKernels, Float8Training, ExpertDegrees>;
 
 /// An error at `where` if the text has no meaning.
 using CheckText = Result<void>(const std::string& text, std::string_view where);
@@ -131,6 +131,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
     {PlanChoice::PackedAttentionName, &PlanChoices::packed_attention, "--packed-attention", "NAME",
      TextsOf<kPackedAttentions>::kValues,
      "What keeps them apart: flash-attn's or PyTorch's kernel with boundaries, a mask of N x N, or FlexAttention"},
+    {PlanChoice::AttentionName, &PlanChoices::attention, "--attention", "NAME", TextsOf<kAttentionBackends>::kValues,
+     "Attention of rows without packing: PyTorch's choice, one of its kernels, written out (eager), or flash-attn's"},
     {PlanChoice::GlobalBatch, &PlanChoices::global_batch, "--global-batch", "N", "",
      "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched"},
     {PlanChoice::Accumulate,

@@ -71,6 +71,7 @@ enum class PlanChoice : std::uint8_t {
   Packing,
   DocumentLength,
   PackedAttentionName,
+  AttentionName,
   GlobalBatch,
   Accumulate,
   SetDimension,
@@ -191,6 +192,7 @@ struct PlanChoices {
   std::optional<std::int64_t> packing = {};         ///< Tokens of the packed row that is a micro-batch.
   std::optional<std::string> document_length = {};  ///< What core/plan/packing.h reads, or a file of lengths.
   std::optional<fsdp::PackedAttention> packed_attention = {};
+  std::optional<AttentionBackend> attention = {};
   std::optional<std::int64_t> global_batch = {};  ///< Samples per optimizer step, over all GPUs.
   std::optional<std::int64_t> accumulation = {};  ///< Micro-batches per optimizer step.
   std::vector<Dimension> dimensions = {};         ///< The model's other sizes, as the user gave them.

@@ -101,7 +101,7 @@ def _with_inputs_on_host(forward: Any, options: dict[str, Any], number: int, *va
 
 # The usually kept part of attention: the fused call, without the copies of K and V around it.
 _FUSED_ATTENTION = frozenset((
-    "_flash_attention_forward", "_flash_attn_varlen_forward", "_varlen_attn", "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_efficient_attention",
+    "_flash_attention_forward", "_flash_attn_forward", "_flash_attn_varlen_forward", "_varlen_attn", "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"))
 
 

@@ -239,6 +239,17 @@ def _flash_attn(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start
         dropout_p=op.attributes["probability"], softmax_scale=op.attributes["score_scale"] or None, causal=True, **sides)
 
 
+def _rows_of_flash_attn(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """As transformers' flash_attention_2, if no row has padding."""
+    from flash_attn import flash_attn_func
+
+    window = op.attributes["window"]
+    sides = {"window_size": (window - 1, window - 1)} if 0 < window < k.shape[1] else {}
+    return flash_attn_func(
+        q, k, v, dropout_p=_probability(op, context), softmax_scale=op.attributes["score_scale"] or None, causal=op.attributes["causal"],
+        softcap=op.attributes["softcap"], **sides)
+
+
 def _varlen(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: Tensors, longest: int) -> torch.Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
@@ -260,8 +271,10 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
     if op.attributes["packed"] == "flex":
         y = flex_attention_over(inputs[3], q, k, v, op.attributes["score_scale"] or None)
         return y.transpose(1, 2).contiguous().reshape(context.shapes[op.outputs[0]])
-    mask = inputs[3] if len(inputs) > 3 else None
     use = context.implementations
+    if use.attention == "flash_attn":
+        return _rows_of_flash_attn(op, context, *(x.transpose(1, 2) for x in (q, k, v))).reshape(context.shapes[op.outputs[0]])
+    mask = inputs[3] if len(inputs) > 3 else None
     is_window = mask is not None and mask.dtype == torch.bool and not op.attributes["documents"]
     if is_window and use.attention in ("flash", "eager"):
         mask = None  # The window itself is enough.

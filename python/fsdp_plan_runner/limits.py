@@ -22,7 +22,7 @@ RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: its place, the problem, and a remedy. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
-            *_packing(model), *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds), *_packages(model), *_liger(model),
+            *_attention(model, plan), *runtime_problems(plan), *zero_problems(plan), *simple_fsdp_problems(plan), *_kinds(model, known_kinds), *_packages(model), *_liger(model),
             *_automodel(model), *_float8(model)]
 
 
@@ -78,14 +78,15 @@ def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
     return []
 
 
-def _packing(model: ExpandedModel) -> list[str]:
+def _attention(model: ExpandedModel, plan: Plan) -> list[str]:
     if any(op.attributes["packed"] == "flex" for op in model.ops) and not torch.cuda.is_available():
         return ["plan/model/packing/attention: FlexAttention has no backward on the CPU. Write \"sdpa\", or run on a GPU."]
-    needs_flash_attn = any(op.attributes["packed"] == "flash_attn" for op in model.ops)
-    if not needs_flash_attn or importlib.util.find_spec("flash_attn") is not None:
+    is_packed = any(op.attributes["packed"] == "flash_attn" for op in model.ops)
+    if not (is_packed or plan.implementations.attention == "flash_attn") or importlib.util.find_spec("flash_attn") is not None:
         return []
-    return [f"plan/model/packing/attention: {sys.executable} has no flash-attn. Write: {sys.executable} -m pip install flash-attn, or "
-            'write "varlen", PyTorch\'s own.']
+    where, other = ("model/packing", 'write "varlen"') if is_packed else ("runtime/implementations", 'write "automatic"')
+    return [f"plan/{where}/attention: {sys.executable} has no flash-attn. Write: {sys.executable} -m pip install flash-attn, or "
+            f"{other}, PyTorch's own."]
 
 
 def runtime_problems(plan: Plan) -> list[str]:

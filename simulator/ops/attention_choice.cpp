@@ -85,6 +85,7 @@ std::string refusal_of(AttentionBackend backend, const AttentionCase& which) {
   if (which.written_out) return {};  // Written-out attention.
   switch (backend) {
     case AttentionBackend::Flash:
+    case AttentionBackend::FlashAttn:
       return refusal_of_flash(which);
     case AttentionBackend::MemoryEfficient:
       return refusal_of_memory_efficient(which);

@@ -12,9 +12,12 @@
 // A sliding window that is shorter than the sequence is a mask of booleans for PyTorch's attention, as transformers
 // makes it (masking_utils.py): no flash, K and V copied to all query heads, and 2 B S^2 bytes in each layer.
 //
-// A packed row: flash-attn's flash_attn_varlen_func (2.8.3, flash_attn_interface.py and csrc/flash_attn/flash_api.cpp,
-// mha_varlen_fwd and mha_varlen_bwd) and torch.nn.attention.varlen (torch 2.11) take the boundaries of documents;
-// scaled_dot_product_attention takes a mask of booleans as of a window. Only the first two compute fewer scores.
+// Rows of one length can be given to flash-attn's flash_attn_func (2.8.3, flash_attn_interface.py and
+// csrc/flash_attn/flash_api.cpp, mha_fwd and mha_bwd), which caps scores and looks back a window by itself.
+//
+// A packed row: flash-attn's flash_attn_varlen_func (mha_varlen_fwd and mha_varlen_bwd) and torch.nn.attention.varlen
+// (torch 2.11) take the boundaries of documents; scaled_dot_product_attention takes a mask of booleans as of a window.
+// Only the first two compute fewer scores.
 //
 // torch.nn.attention.flex_attention (torch 2.11, _inductor/kernel/flex/flex_attention.py), compiled alone as torchtitan
 // 0.3 and transformers 5.24 do: a Triton kernel that skips the blocks of a mask. The code of its backward asks for the
@@ -216,35 +219,41 @@ std::int64_t gradient_buffers(const AttentionSizes& s, bool half) {
   return half && std::max(s.dim, s.value_dim) > 128 ? wide_gradient_buffers(s) : query_gradient_buffer(s, half);
 }
 
-// Flash over the documents of one row. Rows of both fp32 scratch tensors of the backward lie 128 apart between
-// documents.
+// Flash of other libraries than ATen's. Rows of both fp32 scratch tensors of the backward are rounded up to 128;
+// between the documents of a packed row they lie 128 apart.
 //
 // torch.nn.attention.varlen is an operator of its own: it returns a random state of zeros in place of the kernel's, and
 // autograd makes gradients of zeros for its two other outputs. The kernel of flash-attn is called by a Function, which
 // makes the gradients itself, and it takes tensors in any order.
-int flash_varlen(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+int flash_of_library(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const OpAttributes& attributes = w.op().attributes;
   const bool is_torch = attributes.packed == PackedAttention::Varlen;
+  const bool is_packed = has_boundaries(w);
   const int y = w.make(s.q_elements(), w.slot(q).dtype);
-  const int lse = w.make(s.heads * s.queries, Dtype::Float32, false);
+  const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
   const int rng_state = w.make(2, Dtype::Int64, false);
   Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
                          {y, lse, rng_state});
-  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}, {rng_state, -1}, {w.input(3), -1}, {w.input(4), -1}};
-  if (is_torch) {
-    kernel.forward_temps = {16, 8};
-    kernel.late_outputs = 1;
-  } else {
-    kernel.saves_when_done = true;
-  }
-  const bool copies = is_torch && lies_heads_first(w, q);
-  const std::int64_t rows = s.queries + 128 * static_cast<std::int64_t>(attributes.documents.size());
+  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}, {rng_state, -1}};
+  if (is_packed) kernel.saved.insert(kernel.saved.end(), {{w.input(3), -1}, {w.input(4), -1}});
   const std::int64_t width = s.dim <= 192 || is_torch ? round_up(s.dim, s.dim <= 128 || !is_torch ? 32 : 64) : 256;
+  if (is_torch) kernel.forward_temps = {16, 8};
+  if (!is_packed && attributes.probability == 0) {
+    const std::int64_t blocks = s.batch * s.heads * ((s.queries + 63) / 64);
+    const std::int64_t splits = flash_splits(blocks, s.keys, s.dim, w.context().num_sms);
+    const std::int64_t partial = 4 * splits * s.batch * s.heads * s.queries;
+    if (splits > 1) kernel.forward_temps = {partial, partial * width};
+  }
+  kernel.late_outputs = kernel.forward_temps.empty() ? 0 : 1;
+  kernel.saves_when_done = !is_torch;
+  const bool copies = is_torch && lies_heads_first(w, q);
+  const std::int64_t rows = is_packed ? s.queries + 128 * static_cast<std::int64_t>(attributes.documents.size())
+                                      : s.batch * round_up(s.queries, 128);
   if (is_torch) kernel.backward_temps = {{w.bytes(lse), TempLife::Whole}, {16, TempLife::Whole}};
   if (copies) kernel.backward_temps.push_back({w.bytes(y), TempLife::Whole});
   kernel.backward_temps.insert(kernel.backward_temps.end(), {{4 * s.heads * rows}, {4 * s.heads * rows * width}});
   if (s.kv_heads != s.heads) {
-    const std::int64_t expanded = s.keys * s.heads * s.dim * size_of(w.slot(q).dtype).count();
+    const std::int64_t expanded = s.batch * s.keys * s.heads * s.dim * size_of(w.slot(q).dtype).count();
     kernel.backward_temps.insert(kernel.backward_temps.end(), {{expanded}, {expanded}});
   }
   finish_fused(kernel, s);
@@ -316,7 +325,8 @@ AttentionCase case_of(const KernelWriter& w, const AttentionSizes& s) {
 
 // Flash has an argument for a window, and written-out attention makes its own mask.
 bool has_own_window(AttentionBackend backend) {
-  return backend == AttentionBackend::Flash || backend == AttentionBackend::Eager;
+  return backend == AttentionBackend::Flash || backend == AttentionBackend::Eager ||
+         backend == AttentionBackend::FlashAttn;
 }
 
 // aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask: for each sample, in the dtype of q,
@@ -412,24 +422,35 @@ void write_flex(KernelWriter& w, const AttentionCase& which, const AttentionSize
   w.set_output(0, flex(w, q, k, v, s));
 }
 
-// What flash refuses, its form with boundaries refuses, too.
-void write_varlen(KernelWriter& w, AttentionCase which, const AttentionSizes& s) {
-  which.grouped = false;
-  std::string why = refusal_of(AttentionBackend::Flash, which);
-  if (why.empty() && which.compute_capability == 0) why = "it needs a GPU";
-  if (why.empty() && which.head_dim % 8 != 0) why = "other widths than multiples of 8 are not predicted";
-  if (!why.empty()) {
-    w.refuse({"/model/packing",
+// What ATen's flash refuses, that of a library refuses, too.
+std::string why_not_of_library(const KernelWriter& w, AttentionCase which) {
+  which.grouped = which.written_out = false;  // It caps scores itself.
+  if (std::string why = refusal_of(AttentionBackend::Flash, which); !why.empty()) return why;
+  if (which.compute_capability == 0) return "it needs a GPU";
+  if (which.head_dim % 8 != 0) return "other widths than multiples of 8 are not predicted";
+  if (has_boundaries(w)) return {};
+  if (which.head_dim != which.value_dim) return "values of another width than queries are not predicted";
+  if (which.mask || w.has_parameter(0)) return "it takes neither masks nor sinks";
+  if (w.is_autocast() && w.activation() != w.product_dtype()) return "it is not predicted under autocast alone";
+  return {};
+}
+
+void write_flash_of_library(KernelWriter& w, const AttentionCase& which, const AttentionSizes& s) {
+  const bool is_packed = has_boundaries(w);
+  if (const std::string why = why_not_of_library(w, which); !why.empty()) {
+    const bool is_torch = w.op().attributes.packed == PackedAttention::Varlen;
+    w.refuse({is_packed ? "/model/packing" : "/runtime/implementations/attention",
               fmt::format("{} refuses {}, head_dim {} and compute capability {}.{}: {}.",
-                          w.op().attributes.packed == PackedAttention::Varlen ? "varlen_attn" : "flash-attn",
-                          name_of(which.dtype), which.head_dim, which.compute_capability / 10,
-                          which.compute_capability % 10, why),
-              "Write --packed-attention sdpa, or train in 16 bits on a GPU of compute capability 8.0 or later."});
+                          is_torch ? "varlen_attn" : "flash-attn", name_of(which.dtype), which.head_dim,
+                          which.compute_capability / 10, which.compute_capability % 10, why),
+              is_packed
+                  ? "Write --packed-attention sdpa, or train in 16 bits on a GPU of compute capability 8.0 or later."
+                  : "Write --attention automatic, or train in 16 bits on a GPU of compute capability 8.0 or later."});
   }
   const int q = w.transpose(w.input(0), w.input_shape(0), 1, 2);
   const int k = w.transpose(w.input(1), w.input_shape(1), 1, 2);
   const int v = w.transpose(w.input(2), w.input_shape(2), 1, 2);
-  w.set_output(0, flash_varlen(w, q, k, v, s));
+  w.set_output(0, flash_of_library(w, q, k, v, s));
 }
 
 }  // namespace
@@ -451,7 +472,8 @@ void write_attention_op(KernelWriter& w) {
   }
   const AttentionCase which = case_of(w, run);
   if (is_flex(w)) return write_flex(w, which, s);
-  if (has_boundaries(w)) return write_varlen(w, which, s);
+  const bool is_of_library = w.context().implementations.attention == AttentionBackend::FlashAttn;
+  if (has_boundaries(w) || is_of_library) return write_flash_of_library(w, which, s);
   const AttentionBackend backend = choose_attention(which, w.context().implementations);
   if (std::optional<Error> error = check_attention(which, w.context().implementations)) w.refuse(*std::move(error));
   // [batch, seq, heads, dim] to [batch, heads, seq, dim].

@@ -318,7 +318,7 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
   EXPECT_NE(
       errors_of("sample_packing: true\nsdp_attention: true\n").find("The first step of rows that are packed for sdpa"),
       std::string::npos);
-  EXPECT_NE(errors_of("flash_attention: true\n").find("for rows that end in padding"), std::string::npos);
+  EXPECT_NE(errors_of("flash_attention: true\nmicro_batch_size: 2\n").find("cuts padding away"), std::string::npos);
   EXPECT_NE(errors_of("plugins: [my.Plugin]\n").find("The plugin \"my.Plugin\" is not predicted"), std::string::npos);
   EXPECT_NE(errors_of("optimizer: adamw_bnb_8bit\n").find("axolotl refuses adamw_bnb_8bit"), std::string::npos);
   EXPECT_NE(
@@ -327,6 +327,16 @@ TEST_F(Jobs, AxolotlsOtherRunsAreRefusedByName) {
           .find("Both plugins replace the loss"),
       std::string::npos);
   EXPECT_NE(errors_of("micro_batch_sise: 2\n").find("Did you mean \"micro_batch_size\"?"), std::string::npos);
+}
+
+// 8096 is no multiple of 64, to which axolotl pads.
+TEST_F(Jobs, ABatchOfOneHasNoPaddingForFlashAttn) {
+  const Result<Job> job = read(axolotl("flash", "flash_attention: true\nsequence_len: 8192\n"));
+  ASSERT_TRUE(job) << first_error(job);
+  EXPECT_EQ(said(*job, PlanChoice::AttentionName), "flash_attn");
+  EXPECT_EQ(said(*job, PlanChoice::PaddingMask), "");
+  EXPECT_NE(first_error(read(axolotl("odd", "flash_attention: true\nsequence_len: 8096\n"))).find("cuts padding away"),
+            std::string::npos);
 }
 
 TEST_F(Jobs, CheckpointsOfTrlAreReentrantWhereTheyCanRun) {

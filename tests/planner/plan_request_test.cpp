@@ -51,6 +51,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Packing, {"8192"}},
     {PlanChoice::DocumentLength, {"900:300"}},
     {PlanChoice::PackedAttentionName, {"sdpa"}},
+    {PlanChoice::AttentionName, {"flash_attn"}},
     {PlanChoice::GlobalBatch, {"64"}},
     {PlanChoice::Accumulate, {"2"}},
     {PlanChoice::SetDimension, {"clip_seconds=7.5", "width=32"}},

@@ -45,3 +45,26 @@ PACKING_CASES = [
           units=[{"modules": ["transformer.h.{0..2}"], "modules_per_unit": 1}, {"modules": [""]}]),
     _case("sdpa_fsdp1", "qwen3_0_6b", 4, plan(BF16), 2048, "512", "sdpa", layers=2),
 ]
+
+
+def _flash(name: str, model: str, shard: int, given: dict[str, Any], dimensions: dict[str, float], **others: Any) -> Case:
+    runtime = {**given.get("runtime", {}), "implementations": {"attention": "flash_attn"}}
+    return Case(f"flash_{name}", model, shard, {**given, "runtime": runtime}, dimensions, **others)
+
+
+# Rows of one length, which flash-attn's kernel takes without boundaries.
+FLASH_CASES = [
+    _flash("mixed", "llama3_2_1b", 4, {**MIXED, "optimizer": {"clip_grad_norm": 1.0}}, {"batch": 2, "seq": 2048}),
+    _flash("bf16", "qwen3_0_6b", 2, BF16, {"batch": 1, "seq": 1000}),
+    _flash("checkpoint", "qwen3_0_6b", 16, {**MIXED, "activation_checkpointing": checkpointed("full")}, {"batch": 2, "seq": 2048},
+           nodes=2, rank=9),
+    _flash("selective", "llama3_2_1b", 4, {**BF16, "activation_checkpointing": checkpointed("selective")}, {"batch": 1, "seq": 2048}),
+    # Another free block is found for one tensor of 64 MiB.
+    _flash("window", "mistral_7b_v0_1", 8, BF16, {"batch": 1, "seq": 8192}, layers=2, reserved=0.007),
+    _flash("softcap", "gemma2_9b", 8, MIXED, {"batch": 1, "seq": 1024}, layers=2),
+    _flash("dropout", "gpt2", 2, MIXED, {"batch": 2, "seq": 512},
+           units=[{"modules": ["transformer.h.{0..2}"], "modules_per_unit": 1}, {"modules": [""]}]),
+    _flash("few_rows", "llama3_1_8b", 4, BF16, {"batch": 1, "seq": 128}, layers=1),  # Its keys are split.
+    _flash("fsdp1", "llama3_2_1b", 4, plan(MIXED), {"batch": 1, "seq": 2048}, layers=2),
+    _flash("ddp_lora", "qwen3_0_6b", 1, {**BF16, **DDP}, {"batch": 2, "seq": 512}, replicate=2, units=[{"modules": [""]}], lora="r=16"),
+]

@@ -19,6 +19,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,7 @@ from plan_cases_liger import LIGER_CASES, LIGER_MORE_CASES  # noqa: E402
 from plan_cases_loss import LOSS_CASES, LOSS_GROUPS, LOSS_TITAN_CASES, LOSS_TITAN_UNIT_CASES  # noqa: E402
 from plan_cases_lora import LORA_CASES, ZERO_LORA_CASES  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
-from plan_cases_packing import PACKING_CASES  # noqa: E402
+from plan_cases_packing import FLASH_CASES, PACKING_CASES  # noqa: E402
 from plan_cases_optimizers import OPTIMIZER_CASES, OPTIMIZER_FAILURES, OPTIMIZER_GROUPS, group_of_failure, package_of  # noqa: E402
 from plan_cases_offload import OFFLOAD_CASES, OFFLOAD_HELD_CASES, OFFLOAD_MORE_CASES  # noqa: E402
 from plan_cases_quantized import QUANTIZED_CASES  # noqa: E402
@@ -255,7 +256,7 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 RELEASE_CASES = [*TORCH_CASES, *(REDUCTION_CASES if tuple(map(int, TORCH.split("."))) >= (2, 13) else [])]
 GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_FSDP_CASES, "autocast_more": AUTOCAST_MORE_CASES, "inputs_on_host": HOST_CASES, "lora": LORA_CASES, "reentrant": REENTRANT_CASES, "quantized": QUANTIZED_CASES, "float8": FLOAT8_CASES, "float8_more": FLOAT8_MORE_CASES,
-          "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "automodel": AUTOMODEL_CASES, "also": ALSO_CASES, "also_more": ALSO_MORE_CASES, "also_rest": ALSO_REST_CASES, "also_loss": ALSO_LOSS_CASES, "packing": PACKING_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+          "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "automodel": AUTOMODEL_CASES, "also": ALSO_CASES, "also_more": ALSO_MORE_CASES, "also_rest": ALSO_REST_CASES, "also_loss": ALSO_LOSS_CASES, "packing": PACKING_CASES, "flash_rows": FLASH_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,
           "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,
@@ -273,20 +274,26 @@ if importlib.util.find_spec("cut_cross_entropy") is None:
     GROUPS["loss"] = [case for case in LOSS_CASES if case.loss != "cut_cross_entropy"]
     GROUPS["loss_cut"] = []
 
-_ENVIRONMENTS = {"packing": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp", "quantized": "finetuning",
+
+def _is_of(group: str, name: str) -> bool:
+    """Whether a group is of a kind that needs a package: "titan_unit" of titan, "also_loss" of loss, "flex_torchtitan" of neither."""
+    return re.search(rf"(^|_){group}", name) is not None
+
+
+_ENVIRONMENTS = {"packing": "flash-attn", "flash_rows": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp", "quantized": "finetuning",
                  "liger_kernels": "finetuning", "float8": "finetuning", "automodel": "automodel"}
-for _package, _of in (("flash_attn", "packing"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss"),
+for _package, _of in (("flash_attn", "packing"), ("flash_attn", "flash_rows"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss"),
                       ("torchtitan", "titan"), ("bitsandbytes", "quantized"), ("liger_kernel", "liger_kernels"),
                       ("torchao", "float8"), ("nemo_automodel", "automodel")):
     if importlib.util.find_spec(_package) is not None:
         continue
-    if not WANTED or any(_of in name for name in WANTED):
+    if not WANTED or any(_is_of(_of, name) for name in WANTED):
         print(f"The cases of {_of} need {_package}. Write: ./scripts/rehearsal_env {_ENVIRONMENTS[_of]}, "
               "and have PYTHONPATH lead there.", file=sys.stderr)
-    if WANTED and all(_of in name for name in WANTED):
+    if WANTED and all(_is_of(_of, name) for name in WANTED):
         sys.exit(77)
-    GROUPS = {name: cases for name, cases in GROUPS.items() if _of not in name}
-    HELD_GROUPS = {name: cases for name, cases in HELD_GROUPS.items() if _of not in name}
+    GROUPS = {name: cases for name, cases in GROUPS.items() if not _is_of(_of, name)}
+    HELD_GROUPS = {name: cases for name, cases in HELD_GROUPS.items() if not _is_of(_of, name)}
 
 _lacking = sorted({package_of(case) for case in OPTIMIZER_CASES if importlib.util.find_spec(package_of(case)) is None})
 if _lacking:
