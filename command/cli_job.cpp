@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "planner/jobs/job.h"
 #include "render/choice_text.h"
+#include "runs/launch_script.h"
 #include "runs/titan_config.h"
+#include "text/figures.h"
 #include "text/shell_text.h"
 
 namespace fsdp::command {
@@ -31,9 +35,8 @@ planner::TypedBesideJob typed_beside(const CommandLine& line) {
   return result;
 }
 
-/// nullopt if the line has neither a configuration nor a command that is read.
+/// A configuration, or a command that is read; nullopt if the line has neither.
 Result<std::optional<planner::JobSource>> source_of(const CommandLine& line) {
-  if (!takes_job(line)) return std::nullopt;
   if (planner::is_job_line(line.script)) {
     const auto arguments = planner::own_titan_config(line.script);
     if (!arguments) return planner::find_job_line(line.script, planner::read_config_file);
@@ -44,8 +47,64 @@ Result<std::optional<planner::JobSource>> source_of(const CommandLine& line) {
   if (line.arguments.size() != 1) return std::nullopt;
   FSDP_TRY(std::optional<planner::JobSource> source,
            planner::find_job(line.arguments.front(), planner::read_config_file));
-  if (source) source->launch.typed = typed_beside(line);
   return source;
+}
+
+/// As many as tell a launcher and its module.
+std::vector<std::string> first_words(const std::vector<std::string>& words) {
+  constexpr std::size_t kMost = 3;
+  const auto module = std::find(words.begin(), words.end(), "-m");
+  const std::size_t end = module == words.end() ? kMost : static_cast<std::size_t>(module - words.begin()) + 2;
+  return {words.begin(), words.begin() + static_cast<std::ptrdiff_t>(std::min(end, words.size()))};
+}
+
+/// A job, and what there is to say of its script.
+struct FoundJob {
+  planner::JobSource source;
+  std::vector<std::string> notes = {};
+};
+
+/// The training that a shell script starts. Errors: those of runs::commands_of_script; it starts none that is read.
+Result<FoundJob> job_of_script(const std::string& path, std::span<const std::string> arguments) {
+  FSDP_TRY(const auto commands, runs::commands_of_script(path, arguments));
+  std::vector<std::vector<std::string>> read;
+  for (const std::vector<std::string>& words : commands) {
+    if (planner::is_job_line(words)) read.push_back(words);
+  }
+  if (read.empty()) {
+    const std::string started = commands.empty()
+                                    ? std::string("It starts no training")
+                                    : fmt::format("It starts \"{}\"", text::command_text(first_words(commands.back())));
+    return failure(
+        path, fmt::format("{}, which is not read without running it.", started),
+        fmt::format("Its arguments: fsdp-plan -- bash {0} ARGUMENTS. fsdp-plan rehearse -- bash {0} runs it on "
+                    "the stub GPU.",
+                    path));
+  }
+  FSDP_TRY(planner::JobSource source, planner::find_job_line(read.front(), planner::read_config_file));
+  FoundJob found{.source = std::move(source)};
+  found.notes.push_back(
+      fmt::format("bash has read {} and started nothing: {} ...", path, text::command_text(first_words(read.front()))));
+  if (read.size() > 1) {
+    found.notes.push_back(fmt::format("It starts {}, of which the first is planned.",
+                                      text::counted(static_cast<std::int64_t>(read.size()), "training")));
+  }
+  return found;
+}
+
+/// nullopt if the line has neither a configuration nor a command that is read.
+Result<std::optional<FoundJob>> job_of(const CommandLine& line) {
+  if (!takes_job(line)) return std::nullopt;
+  std::span<const std::string> script;
+  if (line.arguments.size() == 1 && runs::is_shell_script(line.arguments.front())) script = line.arguments;
+  if (line.arguments.empty() && runs::is_script_line(line.script)) script = std::span(line.script).subspan(1);
+  if (!script.empty()) {
+    FSDP_TRY(FoundJob found, job_of_script(script.front(), script.subspan(1)));
+    return found;
+  }
+  FSDP_TRY(std::optional<planner::JobSource> source, source_of(line));
+  if (!source) return std::nullopt;
+  return FoundJob{.source = *std::move(source)};
 }
 
 /// Errors of a text that came from a file have its place.
@@ -96,11 +155,14 @@ Result<LineOfJob> line_of_job(const CommandLine& line, const planner::Job& job) 
 }
 
 Result<LineOfJob> with_job(const CommandLine& line) {
-  FSDP_TRY(std::optional<planner::JobSource> source, source_of(line));
-  if (!source) return LineOfJob{line, {}};
-  FSDP_TRY(const planner::Job job, source->program->read(source->launch));
+  FSDP_TRY(std::optional<FoundJob> found, job_of(line));
+  if (!found) return LineOfJob{line, {}};
+  planner::JobSource& source = found->source;
+  source.launch.typed = typed_beside(line);
+  FSDP_TRY(const planner::Job job, source.program->read(source.launch));
   FSDP_TRY(LineOfJob result, line_of_job(line, job));
-  result.line.job = std::make_shared<const JobOfLine>(JobOfLine{*std::move(source), line});
+  result.notes.insert(result.notes.begin(), found->notes.begin(), found->notes.end());
+  result.line.job = std::make_shared<const JobOfLine>(JobOfLine{std::move(source), line, job.engine});
   return result;
 }
 

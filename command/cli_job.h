@@ -2,6 +2,7 @@
 
 // The configuration of another program, or the line that starts it, in place of a model.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct LineOfJob {
 struct JobOfLine {
   planner::JobSource source;
   CommandLine given;  ///< The line before the configuration's choices were added.
+  std::optional<planner::SleepingEngine> engine = {};
 };
 
 /// The line with a job's model and choices.

@@ -12,6 +12,7 @@
 #include "core/base/nearest.h"
 #include "core/base/split.h"
 #include "planner/jobs/job.h"
+#include "runs/launch_script.h"
 
 namespace fsdp::command {
 
@@ -264,7 +265,7 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
   constexpr CommandSet kWithScripts = Command::Rehearse | Command::Capture | Command::Plan | Command::Fit |
                                       Command::Run | Command::Measure | Command::Check;
   const CommandInfo* named = find_command(words);
-  const bool is_read = words.empty() && dashed && planner::is_job_line(*dashed);
+  const bool is_read = words.empty() && dashed && (planner::is_job_line(*dashed) || runs::is_script_line(*dashed));
   const bool is_script = is_read || (named != nullptr && kWithScripts.has(named->command));
   if (dashed && is_script) {
     line.script = *dashed;

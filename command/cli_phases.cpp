@@ -5,8 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "command/cli_job.h"
 #include "command/cli_values.h"
 #include "core/library/model_library.h"
+#include "planner/jobs/generation_turn.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::command {
@@ -55,6 +57,9 @@ Errors add_phases(const CommandLine& line, const planner::ResolvedRequest& reque
   auto phases = phases_of(line, request.spec, request.workload, request.cluster, result.report);
   if (!phases) return phases.error();
   result.explanation.phases = *std::move(phases);
+  if (line.job && line.job->engine) {
+    result.explanation.phases.push_back(planner::generation_turn(*line.job->engine, result.report));
+  }
   return {};
 }
 

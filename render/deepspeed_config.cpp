@@ -36,10 +36,7 @@ std::int64_t micro_batch_of(const Model& model) {
 
 /// The blocks with this mode of checkpointing, and its details.
 std::string checkpointed_as(const Checkpointing& given, CheckpointMode mode) {
-  std::vector<std::string> modules;
-  for (const Checkpointing::Entry& entry : given.entries) {
-    if (entry.mode == mode) modules.push_back(entry.module);
-  }
+  const std::vector<std::string> modules = given.modules(mode);
   if (modules.empty()) return {};
   std::string words =
       fmt::format("torch.utils.checkpoint with use_reentrant=False{} around {}",

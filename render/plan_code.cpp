@@ -455,7 +455,7 @@ class CodeWriter {
   }
 
   void checkpointed(CheckpointMode mode, std::string_view options) {
-    const std::vector<std::string> names = checkpointed_modules(mode);
+    const std::vector<std::string> names = plan_.checkpointing.modules(mode);
     if (names.empty()) return;
     each_of(names);
     line(fmt::format("        block = {}", module_named("name")));
@@ -472,19 +472,11 @@ class CodeWriter {
   }
 
   void reentrant() {
-    const std::vector<std::string> names = checkpointed_modules(CheckpointMode::Reentrant);
+    const std::vector<std::string> names = plan_.checkpointing.modules(CheckpointMode::Reentrant);
     if (names.empty()) return;
     each_of(names);
     line(fmt::format("        block = {}", module_named("name")));
     line("        call_as_reentrant(block)\n");
-  }
-
-  std::vector<std::string> checkpointed_modules(CheckpointMode mode) const {
-    std::vector<std::string> names;
-    for (const Checkpointing::Entry& entry : plan_.checkpointing.entries) {
-      if (entry.mode == mode) names.push_back(entry.module);
-    }
-    return names;
   }
 
   void units() {

@@ -11,8 +11,21 @@
 
 namespace fsdp::render {
 
+namespace {
+
+/// The line for an answer without the other phases.
+text::Entry turn_of(const JobPhaseNeed& need, Bytes budget) {
+  return {.label = "turn",
+          .lines = {fmt::format("{}: {} {} of {}, {}", need.fits() ? "fits" : "DOES NOT FIT", title_of(need.phase),
+                                format_bytes(need.device->device), format_bytes(budget), need.how)}};
+}
+
+}  // namespace
+
 void add_phases(text::Document& document, const std::vector<JobPhaseNeed>& phases, Bytes budget) {
   if (phases.empty()) return;
+  const bool is_turn_alone = phases.size() == 1 && phases.front().phase == JobPhase::Generation;
+  if (is_turn_alone) return document.push_back(turn_of(phases.front(), budget));
   text::Table table{.name = "phases",
                     .columns = {{"phase", "phase"},
                                 {"device", "device_peak_bytes", true},

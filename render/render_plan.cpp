@@ -83,10 +83,7 @@ std::string describe_checkpointing(const Checkpointing& checkpointing) {
   std::vector<std::string> parts;
   for (const CheckpointMode mode :
        {CheckpointMode::Full, CheckpointMode::Nested, CheckpointMode::Reentrant, CheckpointMode::Selective}) {
-    std::vector<std::string> names;
-    for (const Checkpointing::Entry& entry : checkpointing.entries) {
-      if (entry.mode == mode) names.push_back(entry.module);
-    }
+    const std::vector<std::string> names = checkpointing.modules(mode);
     if (names.empty()) continue;
     const std::string saved = mode == CheckpointMode::Selective ? what_is_saved(checkpointing) : "";
     parts.push_back(fmt::format("{} activation checkpointing{}: {}", name_of(kCheckpointModeTable, mode), saved,

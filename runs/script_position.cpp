@@ -27,7 +27,7 @@ struct StackLine {
 
 constexpr std::string_view kImportMachinery = "<frozen importlib._bootstrap>";
 
-bool contains(std::string_view text, std::string_view part) {
+bool names(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
@@ -86,13 +86,13 @@ bool is_of_a_library(std::string_view file) {
   if (file.starts_with('<')) return true;
   for (const std::string_view part : {"/site-packages/", "/dist-packages/", "/lib/python3", "/fsdp_rehearsal/",
                                       "/fsdp_capture/", "/fsdp_plan_runner/", "/hook/sitecustomize"}) {
-    if (contains(file, part)) return true;
+    if (names(file, part)) return true;
   }
   return false;
 }
 
 bool any_in(const std::vector<StackLine>& stack, std::string_view part) {
-  return std::any_of(stack.begin(), stack.end(), [&](const StackLine& line) { return contains(line.file, part); });
+  return std::any_of(stack.begin(), stack.end(), [&](const StackLine& line) { return names(line.file, part); });
 }
 
 /// The running part of a step, by PyTorch's code in the stack.

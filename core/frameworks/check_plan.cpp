@@ -438,8 +438,8 @@ Errors check(const Plan& plan, const ModelIndex& index) {
   if (auto misfit = liger_misfit(plan)) errors.push_back(*std::move(misfit));
   if (auto misfit = float8_misfit(plan, model)) errors.push_back(*std::move(misfit));
   if (auto misfit = automodel_misfit(plan, model)) errors.push_back(*std::move(misfit));
-  if (auto misfit = nested_checkpoints_misfit(plan, model)) errors.push_back(*std::move(misfit));
-  if (auto misfit = reentrant_checkpoints_misfit(plan, model)) errors.push_back(*std::move(misfit));
+  if (auto misfit = nested_checkpoints_misfit(plan, index)) errors.push_back(*std::move(misfit));
+  if (auto misfit = reentrant_checkpoints_misfit(plan, index)) errors.push_back(*std::move(misfit));
   check_output_dtype(plan, model, errors);
   check_padding_mask(plan, model, errors);
   check_scans(plan, model, errors);

@@ -15,8 +15,8 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kKeys = {"r",       "alpha",           "targets",
-                                                   "dropout", "modules_to_save", "input_grads"};
+constexpr std::array<std::string_view, 7> kKeys = {"r",           "alpha", "targets", "dropout", "modules_to_save",
+                                                   "input_grads", "base"};
 constexpr std::string_view kForm = "Write it as r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05, or just 16.";
 
 void read_key(std::string_view key, std::string_view value, std::string_view where, LoraOptions& lora, Errors& errors) {
@@ -35,6 +35,9 @@ void read_key(std::string_view key, std::string_view value, std::string_view whe
   } else if (key == "input_grads") {
     if (value != "yes" && value != "no") return fail("yes or no");
     lora.input_grads = value == "yes";
+  } else if (key == "base") {
+    if (value != "float32" && value != "checkpoint") return fail("float32 or checkpoint");
+    lora.float32_base = value == "float32";
   } else {
     const auto number = parse_number(value);
     if (!number) return fail("a number");
@@ -114,6 +117,7 @@ std::string to_text(const LoraOptions& lora) {
                                  fmt::join(lora.targets, "+"), lora.dropout);
   if (!lora.modules_to_save.empty()) text += fmt::format(",modules_to_save={}", fmt::join(lora.modules_to_save, "+"));
   if (lora.input_grads) text += ",input_grads=yes";
+  if (lora.float32_base) text += ",base=float32";
   return text;
 }
 
@@ -122,7 +126,8 @@ std::string sentence_of(const LoraOptions& lora) {
   std::string text =
       fmt::format("LoRA r={} on {}", lora.r, targets_all(lora) ? "all linear layers" : join_names(targets));
   const std::vector<std::string_view> saved(lora.modules_to_save.begin(), lora.modules_to_save.end());
-  return saved.empty() ? text : fmt::format("{}, {} trained", text, join_names(saved));
+  if (!saved.empty()) text += fmt::format(", {} trained", join_names(saved));
+  return lora.float32_base ? text + ", base in fp32" : text;
 }
 
 std::string python_of(const LoraOptions& lora) {

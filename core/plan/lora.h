@@ -32,6 +32,8 @@ struct LoraOptions {
   std::vector<std::string> modules_to_save = {};
   /// model.enable_input_require_grads(): the output of the embedding requires a gradient, so that all blocks have one.
   bool input_grads = false;
+  /// The frozen base is in float32, whatever the checkpoint has: loaded so, or converted.
+  bool float32_base = false;
 
   bool operator==(const LoraOptions&) const = default;
 };

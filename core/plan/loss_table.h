@@ -36,7 +36,11 @@ struct LossRow {
   bool needs_hidden_gradient = false;
   bool needs_trained_head = false;  ///< Not predicted with a frozen head.
   bool needs_16_bits = false;       ///< It refuses hidden states in fp32.
-  std::int64_t chunks = 0;          ///< The library's own number of parts, if the user may choose it. Otherwise 0.
+  bool empties_cache = false;       ///< Its trainer empties the allocator's cache before the first step.
+  /// Its trainer names the loss until the next micro-batch has one. Leaves of its graph that are no parameters stay
+  /// until then, with their gradients: the output of a frozen embedding that was given one.
+  bool keeps_last_loss = false;
+  std::int64_t chunks = 0;  ///< The library's own number of parts, if the user may choose it. Otherwise 0.
 
   // The trainers.
   /// transformers' TrainingArguments, as Python after its name: "use_liger_kernel=True". Empty if it has none.
@@ -123,6 +127,16 @@ inline constexpr LossRow kLossRows[] = {
      .needs_hidden_gradient = true,
      .needs_trained_head = true,
      .axolotl = "liger_fused_linear_cross_entropy: true"},
+    {.kind = LossKind::Verl,
+     .name = "verl",
+     .title = "verl's log probabilities",
+     .library = "verl 0.9.1",
+     .sentence = "logprobs_from_logits of verl's engine for FSDP: flash-attn's kernel on logits in 16 bits, whose "
+                 "backward writes their gradient over them.",
+     .is_of_fsdp = true,
+     .is_float32 = true,
+     .empties_cache = true,
+     .keeps_last_loss = true},
 };
 
 static_assert(

@@ -8,6 +8,7 @@
 
 #include "core/plan/framework_traits.h"
 #include "core/plan/plan.h"
+#include "core/plan/schedule.h"
 
 namespace fsdp {
 
@@ -71,7 +72,8 @@ std::optional<std::vector<InnerCheckpoint>> inner_checkpoints(const Block& block
   return inner;
 }
 
-std::optional<Error> nested_checkpoints_misfit(const Plan& plan, const Model& model) {
+std::optional<Error> nested_checkpoints_misfit(const Plan& plan, const ModelIndex& index) {
+  const Model& model = *index.model;
   constexpr std::string_view kPlace = "activation_checkpointing/modules";
   constexpr std::string_view kFull = "Write mode full.";
   const auto wrong = [&](std::string what) { return Error{std::string(kPlace), std::move(what), std::string(kFull)}; };
@@ -84,13 +86,11 @@ std::optional<Error> nested_checkpoints_misfit(const Plan& plan, const Model& mo
   if (plan.mixed_precision.autocast) return wrong("Nested checkpoints under autocast are not predicted.");
   if (given.offload_inputs) return wrong("Nested checkpoints whose inputs are on the host are not predicted.");
   if (!given.early_stop) return wrong("Nested checkpoints that do not stop early are not predicted.");
-  for (const Call& call : model.calls) {
-    if (!call.repeated || call.module < 0) continue;
+  const std::vector<CheckpointMode> modes = checkpoint_modes(index, given);
+  for (std::size_t c = 0; c < modes.size(); ++c) {
+    if (modes[c] != CheckpointMode::Nested) continue;
+    const Call& call = model.calls[c];
     const std::string& name = model.modules[call.module].name;
-    const auto is_this = [&](const auto& entry) {
-      return entry.mode == CheckpointMode::Nested && entry.module == name;
-    };
-    if (std::none_of(given.entries.begin(), given.entries.end(), is_this)) continue;
     const Block& block = model.blocks[call.block];
     if (block.recorded || !inner_checkpoints(block)) {
       return wrong(

@@ -32,6 +32,6 @@ struct InnerCheckpoint {
 std::optional<std::vector<InnerCheckpoint>> inner_checkpoints(const Block& block);
 
 /// Why nested checkpoints are not predicted under a plan. `nullopt` if they are, or if there are none.
-std::optional<Error> nested_checkpoints_misfit(const Plan& plan, const Model& model);
+std::optional<Error> nested_checkpoints_misfit(const Plan& plan, const ModelIndex& index);
 
 }  // namespace fsdp

@@ -301,8 +301,12 @@ bool Checkpointing::recomputes() const {
                      [](const Entry& entry) { return entry.mode != CheckpointMode::None; });
 }
 
-bool Checkpointing::has(CheckpointMode mode) const {
-  return std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.mode == mode; });
+std::vector<std::string> Checkpointing::modules(CheckpointMode mode) const {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries) {
+    if (entry.mode == mode) names.push_back(entry.module);
+  }
+  return names;
 }
 
 Implementations implementations_of(const Plan& plan) {

@@ -93,8 +93,10 @@ struct Checkpointing {
 
   /// Whether any module runs again.
   bool recomputes() const;
-  /// Whether any module is checkpointed so.
-  bool has(CheckpointMode mode) const;
+  /// The modules that are checkpointed so, in the order of `entries`.
+  std::vector<std::string> modules(CheckpointMode mode) const;
+  /// Whether there is any.
+  bool has(CheckpointMode mode) const { return !modules(mode).empty(); }
 
   bool operator==(const Checkpointing&) const = default;
 };

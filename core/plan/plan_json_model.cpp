@@ -33,6 +33,7 @@ void lora_fields(Fields& fields, LoraOptions& lora) {
                   "enable_input_require_grads(): the output of the embedding requires a gradient, as the inputs of "
                   "reentrant checkpoints must.",
                   lora.input_grads);
+  fields.optional("float32_base", "The frozen base is in float32, whatever the checkpoint has.", lora.float32_base);
   ObjectReader* object = fields.object();
   if (object == nullptr) return;
   for (const Error& error : check_lora(lora, {})) object->fail("targets", error.what, error.hint);
@@ -192,6 +193,7 @@ void write_model_members(JsonWriter& writer, const Plan& plan) {
   writer.member("targets", plan.lora->targets);
   writer.member("modules_to_save", plan.lora->modules_to_save);
   if (plan.lora->input_grads) writer.member("input_grads", true);
+  if (plan.lora->float32_base) writer.member("float32_base", true);
   writer.end_object();
 }
 

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/plan/framework_traits.h"
 #include "core/plan/plan.h"
+#include "core/plan/schedule.h"
 
 namespace fsdp {
 
@@ -20,7 +21,7 @@ Error wrong(std::string what, std::string_view hint = "Write mode full.") {
   return {std::string(kPlace), std::move(what), std::string(hint)};
 }
 
-// What it was not compared with.
+// Settings under which no run was compared.
 std::optional<Error> settings_misfit(const Plan& plan) {
   const FrameworkTraits& traits = traits_of(plan);
   const auto beside = [](std::string_view what) {
@@ -38,21 +39,15 @@ std::optional<Error> settings_misfit(const Plan& plan) {
 
 }  // namespace
 
-std::optional<Error> reentrant_checkpoints_misfit(const Plan& plan, const Model& model) {
+std::optional<Error> reentrant_checkpoints_misfit(const Plan& plan, const ModelIndex& index) {
   if (!plan.checkpointing.has(CheckpointMode::Reentrant)) return std::nullopt;
   if (auto misfit = settings_misfit(plan)) return misfit;
-  const GradientFlow flow = gradient_flow(model);
-  for (std::size_t c = 0; c < model.calls.size(); ++c) {
-    const Call& call = model.calls[c];
-    if (!call.repeated || call.module < 0) continue;
-    const std::string& name = model.modules[call.module].name;
-    const auto& entries = plan.checkpointing.entries;
-    if (std::none_of(entries.begin(), entries.end(), [&](const auto& entry) {
-          return entry.mode == CheckpointMode::Reentrant && entry.module == name;
-        })) {
-      continue;
-    }
-    if (call.inputs.empty() || !flow.requires_grad[c].front()) {
+  const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
+  for (std::size_t c = 0; c < modes.size(); ++c) {
+    if (modes[c] != CheckpointMode::Reentrant) continue;
+    const Call& call = index.model->calls[c];
+    const std::string& name = index.model->modules[call.module].name;
+    if (call.inputs.empty() || !index.flow.requires_grad[c].front()) {
       return wrong(
           fmt::format("The input of {} has no gradient, so that a reentrant checkpoint trains nothing in it.", name),
           "Write mode full, or give the input a gradient (enable_input_require_grads).");

@@ -19,13 +19,13 @@
 #include <optional>
 
 #include "core/base/result.h"
-#include "core/model/model.h"
+#include "core/model/model_index.h"
 
 namespace fsdp {
 
 struct Plan;
 
 /// Why reentrant checkpoints are not predicted under a plan. `nullopt` if they are, or if there are none.
-std::optional<Error> reentrant_checkpoints_misfit(const Plan& plan, const Model& model);
+std::optional<Error> reentrant_checkpoints_misfit(const Plan& plan, const ModelIndex& index);
 
 }  // namespace fsdp

@@ -49,8 +49,9 @@ enum class LossKind : std::uint8_t {
   TitanChunked,  ///< Head, loss and backward of some tokens at a time, after the root (torchtitan's
                  ///< ChunkedLossWrapper).
   Liger081,      ///< Liger's of an older release, which makes other logits for each part.
+  Verl,          ///< flash-attn's kernel for log probabilities of tokens, whose backward writes over the logits.
 };
-inline constexpr int kNumLossKinds = static_cast<int>(LossKind::Liger081) + 1;
+inline constexpr int kNumLossKinds = static_cast<int>(LossKind::Verl) + 1;
 
 struct Loss {
   LossKind kind = LossKind::PyTorch;

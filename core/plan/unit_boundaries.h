@@ -36,6 +36,12 @@ HookOrder hook_order(const Layout& layout);
 /// [units] All units in the order of their first modules.
 std::vector<int> units_in_module_order(const Layout& layout);
 
+/// The first of these, in the order of their positions, at `position` or after it.
+inline std::vector<UnitBoundary>::const_iterator first_from(const std::vector<UnitBoundary>& sorted, int position) {
+  return std::partition_point(sorted.begin(), sorted.end(),
+                              [&](const UnitBoundary& each) { return each.position < position; });
+}
+
 /// Walks over the forward of all calls: `enter` and `leave` are called with the boundaries of `unit_begins` and
 /// `unit_ends`, what is left at a position before what is entered there, and `run` between them with a call and the
 /// positions [begin, end) of its ops. Only in the calls [calls.begin, calls.end) if they are given: no pass of a
@@ -44,10 +50,8 @@ template <class Enter, class Run, class Leave>
 void walk_forward(const ModelIndex& index, const std::vector<UnitBoundary>& begins,
                   const std::vector<UnitBoundary>& ends, Span calls, Enter enter, Run run, Leave leave) {
   const int first = index.call_begin[static_cast<std::size_t>(calls.begin)];
-  auto next_begin = std::partition_point(begins.begin(), begins.end(),
-                                         [&](const UnitBoundary& begin) { return begin.position < first; });
-  auto next_end =
-      std::partition_point(ends.begin(), ends.end(), [&](const UnitBoundary& end) { return end.position <= first; });
+  auto next_begin = first_from(begins, first);
+  auto next_end = first_from(ends, first + 1);
   const auto leave_units = [&](int position) {
     for (; next_end != ends.end() && next_end->position <= position; ++next_end) leave(*next_end);
   };

@@ -12,14 +12,15 @@ struct PhaseNames {
   std::string_view name;
   std::string_view title;
 };
-constexpr std::array<PhaseNames, kNumJobPhases> kNames = {{{"loading", "loading"},
-                                                           {"first_step", "first step"},
-                                                           {"steady_step", "later steps"},
-                                                           {"evaluation", "evaluation"},
-                                                           {"saving_whole", "saving, whole"},
-                                                           {"saving_parts", "saving, sharded"},
-                                                           {"resuming_whole", "resuming, whole"},
-                                                           {"resuming_parts", "resuming, sharded"}}};
+constexpr std::array<PhaseNames, kNumJobPhases + 1> kNames = {{{"loading", "loading"},
+                                                               {"first_step", "first step"},
+                                                               {"steady_step", "later steps"},
+                                                               {"evaluation", "evaluation"},
+                                                               {"saving_whole", "saving, whole"},
+                                                               {"saving_parts", "saving, sharded"},
+                                                               {"resuming_whole", "resuming, whole"},
+                                                               {"resuming_parts", "resuming, sharded"},
+                                                               {"generation", "generation"}}};
 
 }  // namespace
 

@@ -25,7 +25,9 @@ enum class JobPhase : std::uint8_t {
   SavingParts,    ///< Each rank writes its part of weights and states.
   ResumingWhole,  ///< From a file of all weights and one of all states, which rank 0 reads.
   ResumingParts,  ///< Each rank reads its part.
+  Generation,     ///< Another program's turn on the same GPUs, between two steps.
 };
+/// Those of the plan alone, without Generation.
 inline constexpr int kNumJobPhases = static_cast<int>(JobPhase::ResumingParts) + 1;
 /// "saving_whole".
 std::string_view name_of(JobPhase phase);

@@ -78,6 +78,12 @@ void train_adapters_alone(Model& model) {
   for (Parameter& parameter : model.parameters) parameter.trainable = is_of_adapter(parameter.name);
 }
 
+void widen_base(Model& model) {
+  for (Parameter& parameter : model.parameters) {
+    if (!parameter.trainable && is_floating_point(parameter.dtype)) parameter.dtype = Dtype::Float32;
+  }
+}
+
 void start_adapters(Model& model) {
   for (Parameter& parameter : model.parameters) {
     if (parameter.name.find(".lora_A.") != std::string::npos) {

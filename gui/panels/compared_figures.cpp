@@ -23,22 +23,15 @@ QString name_of_dtype(const std::optional<Dtype>& dtype) {
 }
 
 QString checkpointing_of(const Plan& plan) {
-  int full = 0;
-  int selective = 0;
-  int nested = 0;
-  int reentrant = 0;
-  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
-    full += entry.mode == CheckpointMode::Full ? 1 : 0;
-    selective += entry.mode == CheckpointMode::Selective ? 1 : 0;
-    nested += entry.mode == CheckpointMode::Nested ? 1 : 0;
-    reentrant += entry.mode == CheckpointMode::Reentrant ? 1 : 0;
-  }
-  if (full + selective + nested + reentrant == 0) return QObject::tr("none");
   QStringList parts;
-  if (full > 0) parts << QObject::tr("%1 full").arg(full);
-  if (selective > 0) parts << QObject::tr("%1 selective").arg(selective);
-  if (nested > 0) parts << QObject::tr("%1 nested").arg(nested);
-  if (reentrant > 0) parts << QObject::tr("%1 reentrant").arg(reentrant);
+  const auto add = [&](CheckpointMode mode, const QString& text) {
+    if (const auto count = plan.checkpointing.modules(mode).size(); count > 0) parts << text.arg(count);
+  };
+  add(CheckpointMode::Full, QObject::tr("%1 full"));
+  add(CheckpointMode::Selective, QObject::tr("%1 selective"));
+  add(CheckpointMode::Nested, QObject::tr("%1 nested"));
+  add(CheckpointMode::Reentrant, QObject::tr("%1 reentrant"));
+  if (parts.empty()) return QObject::tr("none");
   return parts.join(", ");
 }
 

@@ -143,7 +143,8 @@ void try_losses(RemedyList& list) {
   const RemedyRequest& request = list.request();
   if (list.plan().runtime.implementations.loss != Loss{}) return;
   for (const LossRow& row : kLossRows) {
-    if (row.kind == LossKind::Liger081) continue;  // Nobody changes to an older release.
+    // Nobody changes to an older release, or to what one trainer alone computes.
+    if (row.kind == LossKind::Liger081 || row.kind == LossKind::Verl) continue;
     const Loss loss{.kind = row.kind};
     if (loss == Loss{} || (!row.runs_on_cpu && request.cluster.gpu.compute_capability == 0)) continue;
     // One that runs after the root is for a training loop that computes its loss there.

@@ -1,7 +1,8 @@
 // Sources: transformers 5.24.0, hf_argparser.py (HfArgumentParser: flags with an optional value, "--no_" before flags
-// that are on, lists, dictionaries as JSON); Python's argparse ("--key=value").
+// that are on, lists, dictionaries as JSON); Python's argparse ("--key=value"); Hydra 1.3, override grammar, whose
+// plain values, lists and dictionaries are YAML's.
 //
-// Not modeled: options that are shortened to their first letters.
+// Not modeled: options that are shortened to their first letters; Hydra's sweeps and functions.
 
 #include "planner/jobs/argument_object.h"
 
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "core/base/json_parser.h"
+#include "core/formats/yaml_document.h"
 
 namespace fsdp::planner {
 
@@ -60,6 +62,14 @@ std::vector<JsonSyntaxError> read_word(const std::string& word, std::uint32_t of
   std::vector<JsonSyntaxError> errors = parse_json_text(word, out);
   move_by(out, offset);
   return errors;
+}
+
+JsonValue text_value(const std::string& text, std::uint32_t offset) {
+  JsonValue value;
+  value.type = JsonType::String;
+  value.text = text;
+  value.offset = offset;
+  return value;
 }
 
 }  // namespace
@@ -127,6 +137,43 @@ Result<JsonDocument> ArgumentLine::object(std::size_t from, std::size_t to,
       value.type = JsonType::Array;
       for (const auto& [text, offset] : given) read_word(text, offset, value.elements.emplace_back());
     }
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return document;
+}
+
+Result<JsonDocument> ArgumentLine::overrides(std::size_t from, std::size_t to) const {
+  constexpr std::string_view kGroups = "hydra.";
+  JsonDocument document{.name = std::string(kLine), .text = text_, .root = {}};
+  document.root.type = JsonType::Object;
+  Errors errors;
+  for (std::size_t w = from; w < to; ++w) {
+    const std::string& word = words_[w];
+    const bool is_option = word.starts_with("--config");
+    if (is_option && word.find('=') == std::string::npos) {
+      if (w + 1 < to) member_of(document.root, "hydra.config_name", begins_[w]) = text_value(words_[w + 1], begins_[w]);
+      ++w;
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos || word.starts_with('~') || (word.starts_with('-') && !is_option)) {
+      errors.push_back({where(w), fmt::format("\"{}\" sets no key.", word), "Write key=value."});
+      continue;
+    }
+    std::string key = word.substr(word.find_first_not_of("+-"), equals - word.find_first_not_of("+-"));
+    std::replace(key.begin(), key.end(), '-', '_');
+    if (key.find('.') == std::string::npos) key.insert(0, kGroups);
+    std::string text = word.substr(equals + 1);
+    if (is_option && text.ends_with(".yaml")) text.erase(text.size() - std::string_view(".yaml").size());
+    const auto place = begins_[w] + static_cast<std::uint32_t>(equals + 1);
+    if (text.find("${") != std::string::npos) {
+      errors.push_back({where(w), fmt::format("{} refers to another key: {}.", key, text), "Write its value."});
+      continue;
+    }
+    JsonValue& value = member_of(document.root, key, begins_[w]);
+    Result<JsonDocument> parsed = parse_yaml(text, std::string(kLine));
+    value = parsed ? std::move(parsed->root) : text_value(text, 0);
+    move_by(value, place);
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return document;

@@ -27,6 +27,11 @@ class ArgumentLine {
   /// without an option, an option that is given twice, and those of JSON.
   Result<JsonDocument> object(std::size_t from, std::size_t to, std::string (*key_of)(const std::string&)) const;
 
+  /// "a.b=2 +c=[x,y]" as {"a": {"b": 2}, "c": ["x", "y"]}, as Hydra reads the words from `from` to `to`. A name without
+  /// a dot chooses a group, and is a member of "hydra"; so is --config-name. The last value of a key counts. Errors:
+  /// words of another kind; keys that are removed; interpolations, which another file resolves.
+  Result<JsonDocument> overrides(std::size_t from, std::size_t to) const;
+
   /// The place of a word, for errors.
   std::string where(std::size_t word) const;
 

@@ -20,7 +20,7 @@
 // key is unset. transformers looks for documents only if there is no mask.
 //
 // Not modeled: runs without FSDP, in which embeddings, head and norms stay in float32 beside weights in bfloat16; rows
-// without padding of flash-attn, whose sizes are read back from the device; packed rows of sdpa.
+// of flash-attn that end in padding, whose sizes are read back from the device; packed rows of sdpa.
 
 #include "planner/jobs/axolotl_job.h"
 

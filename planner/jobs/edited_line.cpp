@@ -25,11 +25,13 @@ std::string object_of(std::string_view key, const JsonValue& value) {
   return fmt::format("{{{}: {}}}", json_quoted(key), word);
 }
 
-/// The option of a word, with "_" for "-"; empty if it is none. LLaMA-Factory takes "key=value" without dashes.
+/// The option of a word, with "_" for "-"; empty if it is none. LLaMA-Factory takes "key=value" without dashes, and
+/// Hydra
+/// "+key=value", too.
 std::string option_of(const std::string& word) {
   const std::size_t equals = word.find('=');
-  const std::size_t begin = word.starts_with("--") ? 2 : 0;
-  if ((begin == 0 && equals == std::string::npos) || word.size() == begin) return {};
+  const std::size_t begin = word.starts_with("--") ? 2 : std::min(word.find_first_not_of('+'), word.size());
+  if ((!word.starts_with("--") && equals == std::string::npos) || word.size() == begin) return {};
   std::string name = word.substr(begin, equals == std::string::npos ? std::string::npos : equals - begin);
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -41,10 +43,11 @@ Result<OptionEdit> with_option(std::vector<std::string> words, WordRange range, 
                                const JsonValue& value, OptionName naming) {
   const std::size_t dot = key.find('.');
   const bool is_member = naming == OptionName::First && dot != std::string_view::npos;
-  const std::string name(naming == OptionName::Whole  ? key
-                         : naming == OptionName::Last ? key.substr(key.rfind('.') + 1)
-                                                      : key.substr(0, dot));
-  const std::string flag = "--" + name;
+  const bool is_override = naming == OptionName::Override;
+  const std::string name(naming == OptionName::Whole || is_override ? key
+                         : naming == OptionName::Last               ? key.substr(key.rfind('.') + 1)
+                                                                    : key.substr(0, dot));
+  const std::string flag = is_override ? name : "--" + name;
   const std::string word = is_member ? object_of(key.substr(dot + 1), value) : word_of(value);
   const auto position = [](std::size_t place) { return static_cast<std::ptrdiff_t>(place); };
   for (std::size_t w = range.from; w < range.to; ++w) {
@@ -66,6 +69,10 @@ Result<OptionEdit> with_option(std::vector<std::string> words, WordRange range, 
       words.insert(words.begin() + position(w + 1), word);
     }
     return OptionEdit{std::move(words), flag, w, has_value ? 0U : 1U};
+  }
+  if (is_override) {
+    words.insert(words.begin() + position(range.to), fmt::format("{}={}", name, word));
+    return OptionEdit{std::move(words), flag, range.to, 1};
   }
   words.insert(words.begin() + position(range.to), {flag, word});
   return OptionEdit{std::move(words), flag, range.to, 2};

@@ -3,7 +3,6 @@
 // The words of a line with one option changed.
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,15 +20,8 @@ struct OptionEdit {
   std::size_t num_added = 0;  ///< Words more than before.
 };
 
-/// The part of a key that is the option.
-enum class OptionName : std::uint8_t {
-  First,  ///< An object's, whose members are JSON.
-  Last,   ///< As accelerate's options are.
-  Whole,  ///< With its dots.
-};
-
 /// The line with an option in `range` set: as "--key value", "--key=value" or "key=value", whichever it has; a new one
-/// at the end of the range. Errors: an object that is on the line already.
+/// at the end of the range, as `naming` has it. Errors: an object that is on the line already.
 Result<OptionEdit> with_option(std::vector<std::string> words, WordRange range, std::string_view key,
                                const JsonValue& value, OptionName naming);
 

@@ -28,6 +28,16 @@ struct JobWord {
   bool operator==(const JobWord&) const = default;
 };
 
+/// A program on the same GPUs that works between steps of the job, and sleeps in them: it generates.
+struct SleepingEngine {
+  std::string name;              ///< "vllm".
+  double share = 0;              ///< Its part of each GPU's memory, when it works.
+  bool keeps_parameters = true;  ///< The trained model's parameters stay on the GPU meanwhile,
+  bool keeps_states = true;      ///< and the states of its optimizer.
+
+  bool operator==(const SleepingEngine&) const = default;
+};
+
 struct Job {
   std::string program;  ///< With its release: "TRL 1.16.0".
   std::string model;    ///< As the configuration names it: on the hub, or a folder.
@@ -36,6 +46,7 @@ struct Job {
   std::string_view trainer_version = {};  ///< That of --trainer-version. Empty for the newest.
   std::vector<JobWord> words;             ///< At most one for each choice.
   std::vector<std::string> notes;         ///< Sentences: what a program ignores, what overrides what, what was assumed.
+  std::optional<SleepingEngine> engine = {};
 
   bool operator==(const Job&) const = default;
 };
@@ -54,7 +65,7 @@ struct TypedBesideJob {
 };
 
 /// Whether a command starts a training that `read_job_line` reads: `trl sft`, `axolotl train`, `llamafactory-cli
-/// train`, one of their scripts under `accelerate launch`, or torchtitan.train under `torchrun`.
+/// train`, one of their scripts under `accelerate launch`, torchtitan.train under `torchrun`, or a module of verl.
 bool is_job_line(std::span<const std::string> words);
 
 /// The job of a file of YAML or TOML that names a model as a program's configurations do: `trl sft --config PATH`,

@@ -342,12 +342,9 @@ class Editing {
     KeyEdit edit{
         .file = {}, .key = setting.key, .before = text_at(stack, setting.key), .after = plain_text(setting.value)};
     if (goes_to_line(stack, setting.key)) {
-      const bool is_dotted = source_.program->has_dotted_options;
       FSDP_TRY(OptionEdit option,
                with_option(words_, setting.is_of_launch ? of_launch_ : own_, setting.key, setting.value,
-                           setting.is_of_launch ? OptionName::Last
-                           : is_dotted          ? OptionName::Whole
-                                                : OptionName::First));
+                           setting.is_of_launch ? OptionName::Last : source_.program->options));
       own_ = moved(own_, option);
       of_launch_ = moved(of_launch_, option);
       words_ = std::move(option.words);

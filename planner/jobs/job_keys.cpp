@@ -41,6 +41,25 @@ const JobKey* row_named(std::span<const JobKey> table, std::string_view name) {
   return found == table.end() ? nullptr : &*found;
 }
 
+/// "sft.yaml:12:1: /fsdp_config/version". Members of a line are in the order of its words, and not of their places in
+/// the object.
+std::string place_of(const JsonDocument& document, std::uint32_t offset, std::string_view key) {
+  if (document.is_translated) return document.name;
+  std::string path(key);
+  std::replace(path.begin(), path.end(), '.', '/');
+  return fmt::format("{}: /{}", document.position(offset), path);
+}
+
+/// The nearest row for all keys below an object: "a.b.*" or "a.*" for "a.b.".
+const JobKey* row_of_all_below(std::span<const JobKey> table, std::string prefix) {
+  while (!prefix.empty()) {
+    if (const JobKey* row = row_named(table, prefix + "*")) return row;
+    prefix.pop_back();
+    prefix.erase(prefix.rfind('.') + 1);
+  }
+  return nullptr;
+}
+
 bool has_members(std::span<const JobKey> table, const std::string& prefix) {
   return std::any_of(table.begin(), table.end(), [&](const JobKey& row) { return row.name.starts_with(prefix); });
 }
@@ -79,7 +98,7 @@ void JobKeys::check(const JobLayer& layer, const JsonValue& object, const std::s
   for (const JsonMember& member : object.members) {
     const std::string name = prefix + member.key;
     if (const JobKey* row = row_named(layer.table, name)) {
-      check_key(layer, member, *row);
+      check_key(layer, member, name, *row);
       continue;
     }
     // A section needs no row of its own.
@@ -87,20 +106,24 @@ void JobKeys::check(const JobLayer& layer, const JsonValue& object, const std::s
       check(layer, member.value, inside);
       continue;
     }
+    if (const JobKey* all = row_of_all_below(layer.table, prefix)) {
+      check_key(layer, member, name, *all);
+      continue;
+    }
     const std::optional<std::string> nearest = nearest_name(member.key, keys_below(layer.table, prefix));
-    errors_.push_back({layer.document->where(member.key_offset), fmt::format("Unknown key \"{}\".", name),
+    errors_.push_back({place_of(*layer.document, member.key_offset, name), fmt::format("Unknown key \"{}\".", name),
                        nearest ? fmt::format("Did you mean \"{}\"?", *nearest) : "Remove it."});
   }
 }
 
-void JobKeys::check_key(const JobLayer& layer, const JsonMember& member, const JobKey& row) {
+void JobKeys::check_key(const JobLayer& layer, const JsonMember& member, const std::string& name, const JobKey& row) {
   const std::string inside = fmt::format("{}.", row.name);
   if (member.value.type == JsonType::Object && has_members(layer.table, inside)) check(layer, member.value, inside);
   if (row.meaning == KeyMeaning::Ignored && !is_off(member.value)) {
     notes_.push_back(fmt::format("{} is ignored: {}.", row.name, row.what));
   }
   if (row.meaning != KeyMeaning::Usual || is_usual(member.value, row)) return;
-  errors_.push_back({layer.document->where(member.value.offset),
+  errors_.push_back({place_of(*layer.document, member.value.offset, name),
                      fmt::format("It asks for {}, which is not predicted.", row.what), instead_});
 }
 
@@ -118,7 +141,7 @@ const JsonValue* JobKeys::find(std::string_view key) const {
 
 std::string JobKeys::where(std::string_view key) const {
   const std::optional<Found> found_here = found(key);
-  return found_here ? found_here->document->where(found_here->value->offset) : layers_.back().document->name;
+  return found_here ? place_of(*found_here->document, found_here->value->offset, key) : layers_.back().document->name;
 }
 
 void JobKeys::expect(std::string_view key, std::string_view expected) {

@@ -25,7 +25,8 @@ enum class KeyMeaning : std::uint8_t {
 };
 
 struct JobKey {
-  /// "fsdp_config.fsdp_version": a member of an object after a dot. The object itself needs no row.
+  /// "fsdp_config.fsdp_version": a member of an object after a dot. The object itself needs no row. "profiler.*": every
+  /// other member of the object, and all below it.
   std::string_view name;
   KeyMeaning meaning = KeyMeaning::Free;
   /// For Usual: the value that is predicted, as a text; values that switch nothing on are, too.
@@ -79,7 +80,7 @@ class JobKeys {
     const JsonDocument* document;
   };
   void check(const JobLayer& layer, const JsonValue& object, const std::string& prefix);
-  void check_key(const JobLayer& layer, const JsonMember& member, const JobKey& row);
+  void check_key(const JobLayer& layer, const JsonMember& member, const std::string& name, const JobKey& row);
   const JsonValue* find(std::string_view key) const;
   std::optional<Found> found(std::string_view key) const;
   void expect(std::string_view key, std::string_view expected);

@@ -40,13 +40,21 @@ struct KeyChange {
   std::string_view settings;
 };
 
+/// How a key is an option of a line.
+enum class OptionName : std::uint8_t {
+  First,     ///< "--training {...}": an object's, whose members are JSON.
+  Last,      ///< "--seq_len 8", as accelerate's options are.
+  Whole,     ///< "--training.seq_len 8"
+  Override,  ///< "training.seq_len=8", as Hydra's are.
+};
+
 /// A program whose configurations are read.
 struct JobProgram {
   Result<Job> (*read)(const JobLaunch& launch) = nullptr;
   std::span<const KeyChange> changes;         ///< Changes of its own keys.
   std::span<const KeyChange> launch_changes;  ///< Changes of its launch configuration.
   std::int64_t batch_unset = 1;               ///< The micro-batch if no key has it.
-  bool has_dotted_options = false;            ///< "--training.seq_len 8" on a line, not a JSON object for "training".
+  OptionName options = OptionName::First;     ///< Its own, on a line.
 };
 
 /// Some of the words of a line.

@@ -115,4 +115,34 @@ std::size_t options_of_accelerate(std::span<const std::string> words) {
   return 0;
 }
 
+JsonDocument machines_of_torchrun(std::span<const std::string> words, std::size_t end) {
+  JsonDocument document{.name = "command", .text = {}, .root = {}};
+  document.root.type = JsonType::Object;
+  for (std::size_t w = 0; w < end; ++w) {
+    const std::size_t equals = words[w].find('=');
+    std::string name = words[w].substr(0, equals);
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (name != "__nproc_per_node" && name != "__nnodes") continue;
+    JsonValue value;
+    value.type = JsonType::String;
+    if (equals != std::string::npos) {
+      value.text = words[w].substr(equals + 1);
+    } else if (w + 1 < end) {
+      value.text = words[w + 1];
+    }
+    document.root.members.push_back({name.substr(2), 0, std::move(value)});
+  }
+  document.is_translated = true;
+  return document;
+}
+
+void say_torchrun(const JsonDocument& machines, Job& job) {
+  for (const auto& [key, choice] :
+       {std::pair("nproc_per_node", PlanChoice::Gpus), std::pair("nnodes", PlanChoice::Nodes)}) {
+    const JsonValue* value = find_in(machines.root, key);
+    if (value == nullptr || value->text.find_first_not_of("0123456789") != std::string::npos) continue;
+    say(job, choice, value->text, machines.where(value->offset));
+  }
+}
+
 }  // namespace fsdp::planner

@@ -29,6 +29,11 @@ bool is_of_launch(const std::string& name);
 std::string own_key_of_trl(const std::string& name);
 std::string launch_key_of_trl(const std::string& name);
 
+/// The processes of a node and the nodes that the words of `torchrun` before `end` name.
+JsonDocument machines_of_torchrun(std::span<const std::string> words, std::size_t end);
+/// Says those that are numbers.
+void say_torchrun(const JsonDocument& machines, Job& job);
+
 /// Moves what only says which kind of launch it is to distributed_type: --multi_gpu, --use_fsdp, --use_deepspeed.
 void set_kind(JsonDocument& launch);
 

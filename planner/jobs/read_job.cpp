@@ -28,6 +28,7 @@
 #include "planner/jobs/titan_line.h"
 #include "planner/jobs/trl_job.h"
 #include "planner/jobs/trl_keys.h"
+#include "planner/jobs/verl_job.h"
 
 namespace fsdp::planner {
 
@@ -188,15 +189,15 @@ Error not_read(std::span<const std::string> words) {
   return {
       "--", fmt::format("\"{}\" starts no training that is read without running it.", words.front()),
       "Read are trl sft and dpo, axolotl train, llamafactory-cli train, accelerate launch with TRL's sft.py or dpo.py, "
-      "-m axolotl.cli.train or LLaMA-Factory's src/train.py, and torchrun with -m torchtitan.train. fsdp-plan plan -- "
-      "COMMAND captures any script."};
+      "-m axolotl.cli.train or LLaMA-Factory's src/train.py, torchrun with -m torchtitan.train, and -m "
+      "verl.trainer.main_ppo or verl.trainer.sft_trainer. fsdp-plan plan -- COMMAND captures any script."};
 }
 
 }  // namespace
 
 bool is_job_line(std::span<const std::string> words) {
   return command_of_trl(words) != nullptr || is_axolotl_line(words) || is_llamafactory_line(words) ||
-         is_titan_line(words) || accelerate_line(words).has_value();
+         is_titan_line(words) || is_verl_line(words) || accelerate_line(words).has_value();
 }
 
 Result<JsonDocument> parse_config(std::string text, const std::string& path) {
@@ -263,6 +264,7 @@ Result<std::optional<Job>> read_job(const std::string& path, const TypedBesideJo
 Result<JobSource> find_job_line(std::span<const std::string> words, const FileReader& read_file,
                                 const std::optional<JsonDocument>& config) {
   if (is_titan_line(words)) return find_titan_line(words, config, read_file);
+  if (is_verl_line(words)) return find_verl_line(words);
   if (is_axolotl_line(words)) return find_axolotl_line(words, read_file);
   if (is_llamafactory_line(words)) return llamafactory_line(words, {2, words.size()}, {0, 0}, read_file);
   const ArgumentLine line(words);

@@ -289,12 +289,7 @@ Result<Job> titan_job(const TitanLaunch& launch) {
           .trainer_version = launch.is_toml ? "0.2.2" : "",
           .words = {},
           .notes = {}};
-  for (const auto& [key, choice] :
-       {std::pair("nproc_per_node", PlanChoice::Gpus), std::pair("nnodes", PlanChoice::Nodes)}) {
-    const JsonValue* value = find_in(launch.launch_line.root, key);
-    if (value == nullptr || value->text.find_first_not_of("0123456789") != std::string::npos) continue;
-    say(job, choice, value->text, launch.launch_line.where(value->offset));
-  }
+  say_torchrun(launch.launch_line, job);
   const auto table = launch.is_toml ? titan_toml_keys() : titan_config_keys();
   JobKeys keys({{&launch.line, table}, {&launch.file, table}}, std::string(kInstead), errors);
   TitanReader(keys, launch.is_toml, job).read();

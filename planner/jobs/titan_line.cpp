@@ -29,28 +29,6 @@ std::size_t place_of_titan(std::span<const std::string> words) {
   return 0;
 }
 
-/// The numbers of processes and nodes.
-JsonDocument machines_of(std::span<const std::string> words, std::size_t end) {
-  JsonDocument document{.name = "command", .text = {}, .root = {}};
-  document.root.type = JsonType::Object;
-  for (std::size_t w = 0; w < end; ++w) {
-    const std::size_t equals = words[w].find('=');
-    std::string name = words[w].substr(0, equals);
-    std::replace(name.begin(), name.end(), '-', '_');
-    if (name != "__nproc_per_node" && name != "__nnodes") continue;
-    JsonValue value;
-    value.type = JsonType::String;
-    if (equals != std::string::npos) {
-      value.text = words[w].substr(equals + 1);
-    } else if (w + 1 < end) {
-      value.text = words[w + 1];
-    }
-    document.root.members.push_back({name.substr(2), 0, std::move(value)});
-  }
-  document.is_translated = true;
-  return document;
-}
-
 /// Words that name the kind of an object, "activation-checkpoint:full", as options.
 std::vector<std::string> with_kinds_as_options(std::span<const std::string> words) {
   std::vector<std::string> result(words.begin(), words.end());
@@ -110,10 +88,10 @@ constexpr KeyChange kTomlChanges[] = {
     {PlanChoice::OptimizerImpl, "optimizer.implementation: fused"},
 };
 
-constexpr JobProgram kTomlProgram = {read_toml, kTomlChanges, {}, kTitanBatchUnset, true};
-constexpr JobProgram kRegistryProgram = {read_registry, kRegistryChanges, {}, kTitanBatchUnset, true};
+constexpr JobProgram kTomlProgram = {read_toml, kTomlChanges, {}, kTitanBatchUnset, OptionName::Whole};
+constexpr JobProgram kRegistryProgram = {read_registry, kRegistryChanges, {}, kTitanBatchUnset, OptionName::Whole};
 // The line has made the values of a registry of one's own, so changed options would need them to be made again.
-constexpr JobProgram kOwnRegistryProgram = {read_registry, {}, {}, kTitanBatchUnset, true};
+constexpr JobProgram kOwnRegistryProgram = {read_registry, {}, {}, kTitanBatchUnset, OptionName::Whole};
 
 }  // namespace
 
@@ -145,7 +123,7 @@ Result<JobSource> find_titan_line(std::span<const std::string> words, const std:
                    .own = {place + 1, words.size()},
                    .of_launch = std::nullopt};
   JobLaunch& launch = source.launch;
-  launch.launch_line = machines_of(words, place);
+  launch.launch_line = machines_of_torchrun(words, place);
   if (config) {
     launch.line = no_arguments();
     launch.file = *config;

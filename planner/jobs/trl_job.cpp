@@ -102,8 +102,9 @@ class TrlReader : JobReader {
     add(PlanChoice::Also, job_.model + (is_wide ? ",dtype=fp32" : ""), "model_name_or_path");
   }
 
-  /// DDP looks for unused parameters of whatever is no model of transformers, and of a model without checkpoints.
   bool checkpoints() { return keys_.flag("gradient_checkpointing").value_or(true); }
+
+  /// DDP looks for unused parameters of whatever is no model of transformers, and of a model without checkpoints.
   bool finds_unused() { return has_adapters() || !checkpoints(); }
 
   /// Autocast in bfloat16 around weights in `dtype`. It casts nothing if all of them are in bfloat16: so are the
@@ -142,6 +143,8 @@ class TrlReader : JobReader {
     if (!whole.empty()) text += fmt::format(",modules_to_save={}", fmt::join(whole, "+"));
     // TRL then calls enable_input_require_grads.
     if (checkpoints()) text += ",input_grads=yes";
+    const bool is_wide = !is_in_four_bits && keys_.word("dtype").value_or("float32") == "float32";
+    if (is_wide) text += ",base=float32";
     add(PlanChoice::Lora, std::move(text), "use_peft");
     if (accelerate_.is_fsdp2) {
       // accelerate makes the head of a model with adapters a unit of its own, which no forward enters.
@@ -149,11 +152,9 @@ class TrlReader : JobReader {
                    "Under FSDP2 TRL's loss gathers the frozen head by itself (DTensor.full_tensor), which is not "
                    "predicted.");
     }
-    if (is_in_four_bits) {
-      say_quantized_base();
-    } else if (keys_.word("dtype").value_or("float32") == "float32") {
-      keys_.refuse("dtype", "The frozen base is loaded in float32, which is not predicted and needs twice the memory.",
-                   "Write dtype: bfloat16.");
+    if (is_in_four_bits) say_quantized_base();
+    if (is_wide) {
+      job_.notes.emplace_back("The frozen base is loaded in float32, TRL's default: dtype: bfloat16 halves it.");
     }
   }
 

@@ -137,9 +137,16 @@ void fix_reductions(const PlanRequest& request, Plan& base, Errors& errors) {
   base.separate_reduce_scatter_group = choices.separate_reduce_scatter.value_or(false);
 }
 
-/// FSDP1 prefetches one unit (BACKWARD_PRE) or none; the others are searched if nothing is said.
+/// FSDP1 prefetches one unit or none: forward_prefetch, and BACKWARD_PRE in backward, whose others are searched if
+/// nothing is said.
 std::optional<BackwardPrefetch> prefetch_of_fsdp1(const PlanChoices& choices, Space& space, Errors& errors) {
-  if (traits_of(space.base).options != OptionsMember::Fsdp1 || !choices.backward_prefetch) return std::nullopt;
+  if (traits_of(space.base).options != OptionsMember::Fsdp1) return std::nullopt;
+  if (choices.forward_prefetch.value_or(0) > 1) {
+    fail(errors, PlanChoice::Prefetch, "FSDP1 gathers at most one unit early.", "Write 0 or 1.");
+  }
+  if (choices.forward_prefetch) space.base.fsdp1.forward_prefetch = *choices.forward_prefetch == 1;
+  space.forward_prefetch.reset();
+  if (!choices.backward_prefetch) return std::nullopt;
   if (*choices.backward_prefetch > 1) {
     fail(errors, PlanChoice::BackwardPrefetch, "FSDP1 gathers at most one unit early.", "Write 0 or 1.");
   }

@@ -266,10 +266,8 @@ inline constexpr ChoiceRow kChoiceRows[] = {
      "WHAT",
      "none|full|selective",
      "Activation checkpointing: none, full, nested (in its modules, too), reentrant, selective (attention and every "
-     "second "
-     "matmul are saved), save-matmuls (attention and all of them), save-attention; of the first 12 blocks of each "
-     "stack: "
-     "full:12; of each stack its own number: full:32,12",
+     "second matmul are saved), save-matmuls (attention and all of them), save-attention; of the first 12 blocks of "
+     "each stack: full:12; of each stack its own number: full:32,12",
      {.former = "--checkpoint"}},
     {PlanChoice::CheckpointOffload, &PlanChoices::checkpoint_offload, "--checkpoint-offload", "yes|no", "yes|no",
      "Keep the inputs of checkpointed blocks in pinned host memory"},

@@ -52,16 +52,11 @@ std::string checkpointing_by_stack(const Plan& plan, const ModelFacts& facts) {
 }
 
 std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
-  std::int64_t full = 0;
-  std::int64_t selective = 0;
-  std::int64_t nested = 0;
-  std::int64_t reentrant = 0;
-  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
-    full += entry.mode == CheckpointMode::Full ? 1 : 0;
-    selective += entry.mode == CheckpointMode::Selective ? 1 : 0;
-    nested += entry.mode == CheckpointMode::Nested ? 1 : 0;
-    reentrant += entry.mode == CheckpointMode::Reentrant ? 1 : 0;
-  }
+  const auto count = [&](CheckpointMode mode) { return std::ssize(plan.checkpointing.modules(mode)); };
+  const std::int64_t full = count(CheckpointMode::Full);
+  const std::int64_t selective = count(CheckpointMode::Selective);
+  const std::int64_t nested = count(CheckpointMode::Nested);
+  const std::int64_t reentrant = count(CheckpointMode::Reentrant);
   const auto share = [&](std::int64_t count) {
     const auto all = static_cast<std::int64_t>(facts.blocks.size());
     return count >= all ? fmt::format("all {}", text::counted(count, "block"))

@@ -8,7 +8,7 @@
 //           the sum. So the policy works from the leaves up, and the threshold is inclusive.
 //   class   ModuleWrapPolicy, transformer_auto_wrap_policy: every module of the named classes. "adapters" is no class:
 //           it takes what fsdp_auto_wrap_policy of PEFT does beside them, each module without children whose weight is
-//           trained.
+//           trained. Neither is "blocks", the repeated blocks whatever their class.
 //
 // The root is always a unit, and the policy does not visit it. A parameter with two names in two modules counts in
 // both, so that the wrapped elements may exceed the total; PyTorch subtracts them anyway, and so do we. The policy
@@ -65,8 +65,15 @@ bool is_trained_leaf(const Model& model, const Module& module) {
   return module.children.empty() && std::any_of(module.parameters.begin(), module.parameters.end(), is_weight);
 }
 
+bool is_repeated(const Model& model, const Module& module) {
+  const auto index = static_cast<int>(&module - model.modules.data());
+  return std::any_of(model.calls.begin(), model.calls.end(),
+                     [&](const Call& call) { return call.repeated && call.module == index; });
+}
+
 bool is_class(const Model& model, const Module& module, std::string_view name) {
   if (name == kAdaptersClass) return is_trained_leaf(model, module);
+  if (name == kBlocksClass) return is_repeated(model, module);
   return module.class_name == name || (module.class_name == kDerived.first && name == kDerived.second);
 }
 

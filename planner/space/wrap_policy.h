@@ -82,6 +82,8 @@ Result<Wrapping> wrapping_by_name(const Model& model, const Wrap& wrap);
 
 /// In place of a class: the adapters of PEFT, and its trained copies.
 inline constexpr std::string_view kAdaptersClass = "adapters";
+/// In place of a class: that of the repeated blocks, as transformers' _no_split_modules names it.
+inline constexpr std::string_view kBlocksClass = "blocks";
 
 /// REQUIRES: is_policy(wrap).
 PolicyExplanation explain_policy(const Model& model, const Wrap& wrap);

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 
-from fsdp_plan_runner import kernels_float8, kernels_liger
+from fsdp_plan_runner import kernels_float8, kernels_liger, losses
 from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
 
@@ -296,6 +296,8 @@ def dense_experts(op: Op, context: KernelContext, inputs: Tensors, parameters: T
 @kernel("cross_entropy")
 def cross_entropy(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     logits, labels = inputs
+    if context.implementations.loss == "verl":
+        return losses.verl(logits.view(-1, logits.shape[-1]), labels.view(-1))
     if context.implementations.upcast_logits:
         logits = logits.float()
     if op.attributes["shift"]:

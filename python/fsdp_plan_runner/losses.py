@@ -2,7 +2,8 @@
 calls it.
 
 Sources: liger_kernel/transformers/model/llama.py (lce_forward) and loss_utils.py of liger-kernel 0.8.5; trl/trainer/sft_trainer.py
-(compute_loss) and utils.py (add_fused_lm_head) of trl 1.16.0; torchtitan/trainer.py (forward_backward_step) of torchtitan 0.3.0.
+(compute_loss) and utils.py (add_fused_lm_head) of trl 1.16.0; verl/workers/engine/fsdp/transformer_impl.py (prepare_model_outputs)
+and workers/utils/losses.py (sft_loss) of verl 0.9.1; torchtitan/trainer.py (forward_backward_step) of torchtitan 0.3.0.
 """
 
 from __future__ import annotations
@@ -78,9 +79,24 @@ def _torchtitan_chunked(context: KernelContext, hidden: torch.Tensor, labels: to
     return context.chunked_loss[0](hidden, labels, tokens)[0]
 
 
+def verl(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """sft_loss, with labels in the place of its mask. logits: [tokens, classes]; labels: [tokens]."""
+    from verl.utils.torch_functional import logprobs_from_logits, masked_sum
+
+    rolled = torch.roll(labels, shifts=-1, dims=0)
+    log_prob = logprobs_from_logits(logits=logits, labels=rolled, inplace_backward=True)
+    loss_mask = torch.roll(labels, shifts=-1, dims=0)
+    return -masked_sum(log_prob, loss_mask) / labels.numel() * 1
+
+
 Loss = Callable[[Op, torch.Tensor, torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
 LOSSES: dict[str, Loss] = {"liger": _liger, "liger-0.8.1": _liger_081, "chunked_nll": _chunked_nll, "cut_cross_entropy": _cut}
 
+
+# Those whose trainer empties the allocator's cache before the first step.
+EMPTIES_CACHE = {"verl"}
+# Those whose trainer names the loss until the next micro-batch has one.
+KEEPS_LAST_LOSS = {"verl"}
 
 # Those that call the head's module after the root's forward.
 CALLS_HEAD = {"torchtitan_chunked": _torchtitan_chunked}

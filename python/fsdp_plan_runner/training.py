@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from fsdp_plan_runner import kernels_float8, optimizers, other_models
+from fsdp_plan_runner import kernels_float8, losses, optimizers, other_models
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.cuda_graphs import GraphedPass
 from fsdp_plan_runner.expanded_model import ExpandedModel
@@ -165,6 +165,8 @@ def prepare_others(job: Job, mesh: DeviceMesh | None) -> list[other_models.Other
 def make_optimizer(root: torch.nn.Module, plan: Plan,
                    learning_rate: float = _LEARNING_RATE) -> torch.optim.Optimizer:
     parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
+    if plan.implementations.loss in losses.EMPTIES_CACHE:
+        torch.cuda.empty_cache()
     if plan.zero_stage and plan.cpu_offload:
         return make_offloaded_optimizer(parameters, plan, learning_rate)
     if plan.optimizer.muon is not None:
@@ -184,6 +186,7 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
         return _run_graphed_step(root, batch, optimizer, plan)
     divisor = plan.accumulation if accumulation == "mean" else 1
     total = 0.0
+    last_loss: torch.Tensor | None = None
     for micro_batch in range(plan.accumulation):
         syncs = plan.sync_every_micro_batch or micro_batch + 1 == plan.accumulation
         if not plan.sync_every_micro_batch and plan.runtime_name == "pytorch-fsdp2":
@@ -192,6 +195,7 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
         with synchronizing(root, syncs):
             beside = [other.log_probabilities(batch) for other in others if other.is_before]
             result = run_forward(root, batch.values)
+            last_loss = None
             loss = result[0] if isinstance(result, tuple) else result
             kept = result if plan.implementations.keep_logits else None
             del result
@@ -199,7 +203,10 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
             loss.backward(torch.full_like(loss, 1 / divisor) if divisor > 1 else None)
         if batch.has_values:
             total += loss.item()
+        if plan.implementations.loss in losses.KEEPS_LAST_LOSS:
+            last_loss = loss
         del kept, loss, beside
+    del last_loss
     norm = 0.0
     if plan.optimizer.clip_grad_norm is not None:
         norm = clip(root, plan.optimizer.clip_grad_norm, plan, batch.has_values)

@@ -174,6 +174,7 @@ class KnownValues:
             if name in _SCATTERS:
                 self._answer_to_scatter(args[0] if name.endswith("_") else result, args)
             self._follow(name, args, kwargs, result, on_host)
+            self._follow_rows(name, args, result)
         except Exception as error:
             self._broken = True
             failed("Values known to the host", error)
@@ -380,6 +381,14 @@ class KnownValues:
             elif not tensor.is_cuda and tensor.data_ptr() != value.data_ptr():
                 with self._torch.no_grad():
                     tensor.copy_(value)
+
+    def _follow_rows(self, name: str, args: Any, result: Any) -> None:
+        """A nested tensor that is sent to the device: a wrapper around its values and the places where its rows begin."""
+        if name not in ("to", "cuda") or not getattr(result, "is_nested", False) or result.layout != self._torch.jagged:
+            return
+        for sent, source in ((result.values(), args[0].values()), (result.offsets(), args[0].offsets())):
+            if not source.is_cuda and self.copies.on_device(sent) and self.copies.has_room(sent):
+                self.copies.learn(sent, source)
 
     def _mark(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         """Marks results that follow from a router's choice, or from the assumption that no unknown integer equals a number."""

@@ -94,6 +94,9 @@ enum class SingleTensor : std::uint8_t {
   LossGrad,
   CastLoss,      ///< The loss in output_dtype, as the root returns it, and
   CastLossGrad,  ///< its gradient cast back.
+  LastLoss,      ///< The loss of the last micro-batch,
+  LastLeaf,      ///< a leaf of its graph, and
+  LastLeafGrad,  ///< its gradient.
   ClipBuffer,
   ClipNorms,  ///< Four of them: stacked, and in the places of their reduction.
   ClipNorms2,

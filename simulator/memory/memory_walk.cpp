@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/plan/loss_table.h"
+#include "simulator/allocator/allocator_settings.h"
 #include "simulator/memory/memory_walk_buckets.h"
 #include "simulator/memory/memory_walk_flat_units.h"
 #include "simulator/memory/memory_walk_step.h"
@@ -50,7 +52,16 @@ class MemoryWalk<Sink>::Impl {
   void initialize() {
     for (Other& other : others_) other.walk->initialize();
     walk_->initialize();
+    if (empties_cache()) sink_.empty_cache();
   }
+  // Unmapped parts of expandable segments are not modeled.
+  bool empties_cache() const {
+    const Runtime& runtime = in_.plan->runtime;
+    if (!loss_row(runtime.implementations.loss).empties_cache) return false;
+    const auto settings = parse_allocator_settings(runtime.allocator_settings);
+    return !settings || !settings->expandable_segments;
+  }
+
   void make_states() {
     walk_->make_states();
     next_steps_ = {};

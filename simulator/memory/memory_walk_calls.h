@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/plan/input_casts.h"
+#include "core/plan/loss_table.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_units.h"
 #include "simulator/memory/memory_walk_value_grads.h"
@@ -38,6 +39,8 @@ class CallWalk {
       if (is_held(held)) ++consumers_[held.value];
     }
     for (const HeldArgument& held : in_.index->held_arguments) ++consumers_[held.value];
+    keeps_last_loss_ = loss_row(in_.plan->runtime.implementations.loss).keeps_last_loss;
+    if (keeps_last_loss_) last_leaf_bytes_ = leaf_bytes();
   }
 
   /// Called before each op of a call that may run again, and after all of them.
@@ -148,7 +151,9 @@ class CallWalk {
     if (is_backward_) grads_.reach_inside(unit, backward_position_);
   }
 
-  void begin_micro_batch() {
+  /// `number`: of the micro-batch in its step.
+  void begin_micro_batch(std::int64_t number) {
+    if (number > 0 && keeps_last_loss_) hold_last_loss();
     num_carried_ = 0;
     next_held_ = 0;
     pass_ = 0;
@@ -165,6 +170,7 @@ class CallWalk {
   void begin_whole_backward() {
     if (is_backward_) return;
     is_backward_ = true;
+    drop_last_loss();
     drop_cached();
     for (const HeldValue& held : model_.held) {
       if (is_held(held)) drop(storage_of_value_[held.value]);
@@ -220,6 +226,37 @@ class CallWalk {
   }
 
  private:
+  void hold_last_loss() {
+    const auto make = [&](SingleTensor what, std::int64_t bytes) {
+      sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Activation);
+    };
+    make(SingleTensor::LastLoss, loss_bytes());
+    if (last_leaf_bytes_ > 0) make(SingleTensor::LastLeaf, last_leaf_bytes_);
+    if (last_leaf_bytes_ > 0) make(SingleTensor::LastLeafGrad, last_leaf_bytes_);
+    holds_last_loss_ = true;
+  }
+
+  void drop_last_loss() {
+    if (!std::exchange(holds_last_loss_, false)) return;
+    sink_.free(in_.ids->of(SingleTensor::LastLoss));
+    if (last_leaf_bytes_ == 0) return;
+    sink_.free(in_.ids->of(SingleTensor::LastLeaf));
+    sink_.free(in_.ids->of(SingleTensor::LastLeafGrad));
+  }
+
+  // Bytes of the value that requires a gradient, although nothing before it does.
+  std::int64_t leaf_bytes() const {
+    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+      const Block& block = model_.blocks[static_cast<std::size_t>(model_.calls[c].block)];
+      for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+        if (block.values[static_cast<std::size_t>(block.outputs[o])].requires_grad) {
+          return tape_of(static_cast<int>(c)).output_bytes[o];
+        }
+      }
+    }
+    return 0;
+  }
+
   // The start of this backward.
   int loss() const { return has_passes(model_) ? model_.passes[static_cast<std::size_t>(pass_)].loss : model_.loss; }
 
@@ -452,6 +489,10 @@ class CallWalk {
       case TapeEvent::Kind::ForwardGradOut:
         grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
         break;
+      case TapeEvent::Kind::EmitInput:
+        grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), storage_of_input(call, event.storage),
+                   event.is_view);
+        break;
       case TapeEvent::Kind::Carry:
         carry(event.is_view ? last_held_ : -1, in_.ids->call_base[c] + event.storage, event.bytes);
         break;
@@ -541,10 +582,13 @@ class CallWalk {
   std::vector<int> cast_of_value_;    // [num values] The root's cast of it, or -1. Empty if the root casts nothing.
   std::vector<int> readers_of_cast_;  // [num inputs] Calls inside the root.
   std::vector<int> unused_;
-  std::vector<int> cached_;       // Autocast's copies of parameters that nothing else holds.
-  std::vector<Carried> carried_;  // In a micro-batch's order.
-  std::size_t num_carried_ = 0;   // In this micro-batch.
-  int last_held_ = -1;            // By HoldOwn: its id without alternation.
+  std::vector<int> cached_;  // Autocast's copies of parameters that nothing else holds.
+  bool keeps_last_loss_ = false;
+  bool holds_last_loss_ = false;
+  std::int64_t last_leaf_bytes_ = 0;  // The size of a leaf that the last loss keeps; 0 if there is none.
+  std::vector<Carried> carried_;      // In a micro-batch's order.
+  std::size_t num_carried_ = 0;       // In this micro-batch.
+  int last_held_ = -1;                // By HoldOwn: its id without alternation.
   bool has_workspace_[4] = {};
   std::vector<int> benchmarked_;  // Numbers of kernels that Triton has measured.
   bool has_inputs_ = false;

@@ -100,7 +100,7 @@ void StepWalk<Sink>::run(const Instruction& step) {
     case InstructionKind::LoadInputs:
       // Scales that follow the last optimizer's step.
       if (step.micro_batch == 0 && precomputes_scales(*in_.plan)) sink_.collective();
-      calls_->begin_micro_batch();
+      calls_->begin_micro_batch(step.micro_batch);
       return calls_->load_inputs();
     case InstructionKind::Unshard:
       return units_.unshard(step);

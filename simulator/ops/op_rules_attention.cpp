@@ -88,6 +88,16 @@ bool lies_heads_first(const KernelWriter& w, int q) {
   return !is_dense({shape[0], shape[2], shape[1], shape[3]}, {lies[0], lies[2], lies[1], lies[3]});
 }
 
+// The parts of the keys that are computed apart and then added: a log-sum-exp and a result for each, in fp32. Empty if
+// there is one part.
+std::vector<std::int64_t> parts_of_flash(const KernelWriter& w, const AttentionSizes& s, std::int64_t width) {
+  if (w.op().attributes.probability > 0) return {};
+  const std::int64_t blocks = s.batch * s.heads * ((s.queries + 63) / 64);
+  const std::int64_t splits = flash_splits(blocks, s.keys, s.dim, w.context().num_sms);
+  const std::int64_t partial = 4 * splits * s.batch * s.heads * s.queries;
+  return splits > 1 ? std::vector{partial, partial * width} : std::vector<std::int64_t>{};
+}
+
 int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s, bool cut = false) {
   const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
   const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
@@ -99,13 +109,8 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s, bool cu
   const std::int64_t rows = round_up(s.queries, 128);
   const std::int64_t width = round_up(s.dim, s.dim <= 128 ? 32 : 64);
   const bool dropout = w.op().attributes.probability > 0;
-  const std::int64_t blocks = s.batch * s.heads * ((s.queries + 63) / 64);
-  const std::int64_t splits = dropout ? 1 : flash_splits(blocks, s.keys, s.dim, w.context().num_sms);
-  if (splits > 1) {
-    kernel.late_outputs = 2;
-    const std::int64_t partial = 4 * splits * s.batch * s.heads * s.queries;
-    kernel.forward_temps = {partial, partial * width};
-  }
+  kernel.forward_temps = parts_of_flash(w, s, width);
+  if (!kernel.forward_temps.empty()) kernel.late_outputs = 2;
   if (dropout) kernel.forward_temps = {16};
   kernel.backward_temps = {{4 * s.batch * s.heads * rows}, {4 * s.batch * s.heads * rows * width}};
   if (s.kv_heads != s.heads) {
@@ -238,12 +243,7 @@ int flash_of_library(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   if (is_packed) kernel.saved.insert(kernel.saved.end(), {{w.input(3), -1}, {w.input(4), -1}});
   const std::int64_t width = s.dim <= 192 || is_torch ? round_up(s.dim, s.dim <= 128 || !is_torch ? 32 : 64) : 256;
   if (is_torch) kernel.forward_temps = {16, 8};
-  if (!is_packed && attributes.probability == 0) {
-    const std::int64_t blocks = s.batch * s.heads * ((s.queries + 63) / 64);
-    const std::int64_t splits = flash_splits(blocks, s.keys, s.dim, w.context().num_sms);
-    const std::int64_t partial = 4 * splits * s.batch * s.heads * s.queries;
-    if (splits > 1) kernel.forward_temps = {partial, partial * width};
-  }
+  if (!is_packed) kernel.forward_temps = parts_of_flash(w, s, width);
   kernel.late_outputs = kernel.forward_temps.empty() ? 0 : 1;
   kernel.saves_when_done = !is_torch;
   const bool copies = is_torch && lies_heads_first(w, q);

@@ -37,18 +37,19 @@ struct TapeEvent {
     EmitGrad,        ///< Storage `storage` is a gradient of block input `bytes`: one term of its sum.
     ReleaseGradIn,   ///< The gradient of block input `storage` from an earlier backward has been used up.
     ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
-    HoldInput,       ///< Holds block input `storage` until the end of the backward,
-    HoldOwn,         ///< or storage `storage`.
-    HoldInForward,   ///< Storage `storage` lives until the model's forward and its loss are over,
-    LeaveAutocast,   ///< which they are.
-    Carry,           ///< `storage`, or that of the HoldOwn before this, lives into the next micro-batch, with `bytes`.
-    DropCarried,     ///< Frees the `storage`th carried one.
-    ReleaseParam,    ///< The recomputation no longer needs block parameter `storage`, which it had saved.
-    CallUnit,        ///< The loss has the head's unit do the UnitCall `storage`.
-    Benchmark,       ///< If it is the first with this `storage`: makes and frees a buffer of `bytes`.
-    Exchange,        ///< Ranks with other experts exchange `bytes` of the Dtype `storage`.
-    Workspace,       ///< cuBLAS requests its workspace; with `storage` 1 cuBLASLt its own. With 2 and 3 on autograd's
-                     ///< thread.
+    EmitInput,  ///< Block input `storage`, written over, is a gradient of block input `bytes`. Takes the call's hold.
+    HoldInput,  ///< Holds block input `storage` until the end of the backward,
+    HoldOwn,    ///< or storage `storage`.
+    HoldInForward,  ///< Storage `storage` lives until the model's forward and its loss are over,
+    LeaveAutocast,  ///< which they are.
+    Carry,          ///< `storage`, or that of the HoldOwn before this, lives into the next micro-batch, with `bytes`.
+    DropCarried,    ///< Frees the `storage`th carried one.
+    ReleaseParam,   ///< The recomputation no longer needs block parameter `storage`, which it had saved.
+    CallUnit,       ///< The loss has the head's unit do the UnitCall `storage`.
+    Benchmark,      ///< If it is the first with this `storage`: makes and frees a buffer of `bytes`.
+    Exchange,       ///< Ranks with other experts exchange `bytes` of the Dtype `storage`.
+    Workspace,      ///< cuBLAS requests its workspace; with `storage` 1 cuBLASLt its own. With 2 and 3 on autograd's
+                    ///< thread.
   };
   Kind kind = Kind::Alloc;
   bool is_view = false;  ///< For gradients: autograd will not add to it in place. For Carry: it follows HoldOwn.

@@ -344,6 +344,11 @@ TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelI
     // The saved tensor becomes the gradient.
     const int kept = storage_of(input.kept);
     alive_[kept] = false;
+    if (program_.storages[kept].kind == Storage::Kind::Input) {
+      ++saves_[kept];  // Nobody releases it: it is handed out.
+      grads_.push_back({.refs = 1, .block_input = program_.storages[kept].index});
+      return {static_cast<int>(grads_.size()) - 1, false, std::move(strides)};
+    }
     grads_.push_back({.refs = 1, .tape_storage = name_[kept], .block_output = -1, .parameter = -1, .bytes = bytes});
     return {static_cast<int>(grads_.size()) - 1, false, std::move(strides)};
   }
@@ -501,6 +506,10 @@ void TapeRecorder::hand_out(int input, const Grad& grad) {
   GradStorage& storage = grads_[grad.storage];
   if (storage.block_output >= 0) {
     events_->push_back({Kind::ForwardGradOut, grad.is_view, MemoryCategory::Temp, storage.block_output, input});
+    return release(grad.storage);
+  }
+  if (storage.block_input >= 0) {
+    events_->push_back({Kind::EmitInput, grad.is_view, MemoryCategory::Temp, storage.block_input, input});
     return release(grad.storage);
   }
   const bool is_last = --storage.refs == 0;

@@ -34,6 +34,7 @@ class TapeRecorder {
     int tape_storage = -1;  // Index of a new one.
     int block_output = -1;  // Index of a gradient from outside.
     int parameter = -1;     // Index of a parameter's gradient.
+    int block_input = -1;   // Index of an input of the block that it was written over.
     std::int64_t bytes = 0;
     bool is_shared = false;  // Shared with those that got it as the gradient of a block input.
   };

@@ -36,6 +36,7 @@ bool names_own_storage(Kind kind) {
     case Kind::ReleaseGradOut:
     case Kind::ReleaseGradIn:
     case Kind::ForwardGradOut:
+    case Kind::EmitInput:
     case Kind::HoldInput:
     case Kind::LeaveAutocast:
     case Kind::DropCarried:

@@ -167,6 +167,8 @@ class HostPhases {
         return "rank 0 reads all weights and states, and sends each tensor";
       case JobPhase::ResumingParts:
         return "each rank reads its part; an update by zeros makes the states";
+      case JobPhase::Generation:
+        return "";
     }
     return "";
   }
@@ -188,6 +190,7 @@ class HostPhases {
       case JobPhase::ResumingWhole:
         return with(empty_, "weights and states", bytes_.file + bytes_.states, "read by rank 0");
       case JobPhase::ResumingParts:
+      case JobPhase::Generation:
         return training_;
     }
     return training_;

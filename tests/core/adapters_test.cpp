@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <vector>
+
 #include "core/plan/lora.h"
 #include "core/spec/model_spec.h"
 #include "tests/support/spec_models.h"
@@ -33,7 +37,8 @@ TEST(Adapters, TextIsReadAsItIsWritten) {
   EXPECT_EQ(lora_of("16"), (LoraOptions{.r = 16}));
   const LoraOptions all = {.r = 16, .alpha = 32, .dropout = 0.05, .targets = {"q_proj", "v_proj"}};
   EXPECT_EQ(lora_of("r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05"), all);
-  for (const LoraOptions& each : {all, LoraOptions{}, LoraOptions{.r = 3, .alpha = 0.5, .input_grads = true}})
+  for (const LoraOptions& each :
+       {all, LoraOptions{}, LoraOptions{.r = 3, .alpha = 0.5, .input_grads = true}, LoraOptions{.float32_base = true}})
     EXPECT_EQ(lora_of(to_text(each)), each);
   EXPECT_EQ(sentence_of(all), "LoRA r=16 on q_proj and v_proj");
   EXPECT_EQ(python_of(all),
@@ -56,9 +61,23 @@ TEST(Adapters, TheEmbeddingRequiresAGradientIfAsked) {
   EXPECT_EQ(mistake_in("r=8,input_grads=maybe").substr(0, 45), "--lora: \"input_grads=maybe\" is not yes or no.");
 }
 
+TEST(Adapters, TheBaseIsWidenedIfAsked) {
+  const auto dtypes = [](const Model& model) {
+    std::set<Dtype> found;
+    for (const Parameter& parameter : model.parameters) {
+      if (!parameter.trainable) found.insert(parameter.dtype);
+    }
+    return found;
+  };
+  EXPECT_EQ(dtypes(adapted_model("llama3_2_1b.json", "r=8")), (std::set{Dtype::BFloat16}));
+  EXPECT_EQ(dtypes(adapted_model("llama3_2_1b.json", "r=8,base=float32")), (std::set{Dtype::Float32}));
+  EXPECT_EQ(mistake_in("r=8,base=fp8").substr(0, 44), "--lora: \"base=fp8\" is not float32 or checkpo");
+}
+
 TEST(Adapters, MistakesInTheTextAreNamed) {
-  EXPECT_EQ(mistake_in("rank=16"),
-            "--lora: Unknown key \"rank\". Known are r, alpha, targets, dropout, modules_to_save and input_grads.");
+  EXPECT_EQ(
+      mistake_in("rank=16"),
+      "--lora: Unknown key \"rank\". Known are r, alpha, targets, dropout, modules_to_save, input_grads and base.");
   EXPECT_EQ(mistake_in("alhpa=16"), "--lora: Unknown key \"alhpa\". Did you mean \"alpha\"?");
   EXPECT_EQ(mistake_in("0"), "--lora: The rank r is 0. It is at least 1.");
   EXPECT_EQ(mistake_in("r=8,dropout=1"), "--lora: dropout is 1. It is a probability below 1, such as 0.05.");

@@ -13,7 +13,7 @@ namespace fsdp {
 namespace {
 
 std::string reentrant_misfit(const Plan& plan, const Model& model) {
-  const auto error = reentrant_checkpoints_misfit(plan, model);
+  const auto error = reentrant_checkpoints_misfit(plan, index_of(model));
   return error ? error->what : "";
 }
 

@@ -113,7 +113,15 @@ TEST_F(Jobs, EveryProblemIsReportedAtItsPlace) {
       << all;
   EXPECT_NE(all.find("The optimizer \"galore_adamw\" is not predicted."), std::string::npos) << all;
   EXPECT_NE(all.find("Expected a number, found the string \"many\"."), std::string::npos) << all;
-  EXPECT_NE(all.find("The frozen base is loaded in float32"), std::string::npos) << all;
+}
+
+TEST_F(Jobs, ABaseOfTrlIsInFloat32UnlessItsDtypeIsGiven) {
+  const auto adapters = [&](const std::string& more) {
+    const Result<Job> job = read(file("base.yaml", "model_name_or_path: a/b\nuse_peft: true\n" + more));
+    return job ? said(*job, PlanChoice::Lora) : all_errors(job);
+  };
+  EXPECT_TRUE(adapters("").ends_with(",base=float32")) << adapters("");
+  EXPECT_FALSE(adapters("dtype: bfloat16\n").ends_with(",base=float32")) << adapters("dtype: bfloat16\n");
 }
 
 TEST_F(Jobs, OtherScriptsAndFilesAreNotRead) {

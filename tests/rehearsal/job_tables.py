@@ -13,4 +13,4 @@ def rows_of(name: str, table: str = "") -> dict[str, str]:
     text = (ROOT / "planner/jobs" / name).read_text(encoding="utf-8")
     if table:
         text = text[text.index(f"{table}[] = {{") :].split("\n};", 1)[0]
-    return dict(re.findall(r'^ +\{"([A-Za-z_0-9.]+)"(.*?)\},$', text, re.MULTILINE | re.DOTALL))
+    return dict(re.findall(r'^ +\{"([A-Za-z_0-9.*]+)"(.*?)\},$', text, re.MULTILINE | re.DOTALL))

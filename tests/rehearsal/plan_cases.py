@@ -80,6 +80,8 @@ def lora_key(text: str) -> dict[str, Any]:
     given = dict(part.split("=") for part in text.split(","))
     targets = {"targets": given.pop("targets").split("+")} if "targets" in given else {}
     flags = {"input_grads": True} if given.pop("input_grads", "no") == "yes" else {}
+    if given.pop("base", "checkpoint") == "float32":
+        flags["float32_base"] = True
     return {name: int(value) if name == "r" else float(value) for name, value in given.items()} | targets | flags
 
 

@@ -60,6 +60,11 @@ LOSS_GROUPS = {"loss_liger": _cases("liger"), "loss_chunked_nll": _cases("chunke
                             for case in _cases("cut_cross_entropy")
                             if not case.name.endswith(("_fp32", "_softcap", "_fsdp1", "_ddp", "_alone"))]}
 LOSS_CASES = [case for cases in LOSS_GROUPS.values() for case in cases]
+# verl's engine is FSDP. They need the packages of ./scripts/rehearsal_env verl and flash-attn.
+VERL_CASES = [*(case for case in _cases("verl") if not case.name.endswith(("_ddp", "_alone"))),
+              # The last loss keeps the output of the embedding, which was given a gradient.
+              Case("loss_verl_adapters", "llama3_1_8b", 4, _plan("verl", MIXED, TWICE), {"batch": 1, "seq": 2048}, layers=2,
+                   lora="r=16,input_grads=yes,base=float32")]
 
 
 TITAN = {"loss": "torchtitan_chunked", "upcast_logits": False}

@@ -39,7 +39,7 @@ from plan_cases_float8 import FLOAT8_CASES, FLOAT8_MORE_CASES  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_inputs_on_host import HOST_CASES  # noqa: E402
 from plan_cases_liger import LIGER_CASES, LIGER_MORE_CASES  # noqa: E402
-from plan_cases_loss import LOSS_CASES, LOSS_GROUPS, LOSS_TITAN_CASES, LOSS_TITAN_UNIT_CASES  # noqa: E402
+from plan_cases_loss import LOSS_CASES, LOSS_GROUPS, LOSS_TITAN_CASES, LOSS_TITAN_UNIT_CASES, VERL_CASES  # noqa: E402
 from plan_cases_lora import LORA_CASES, ZERO_LORA_CASES  # noqa: E402
 from plan_cases_nvme import NVME_CASES, NVME_MORE_CASES  # noqa: E402
 from plan_cases_packing import FLASH_CASES, PACKING_CASES  # noqa: E402
@@ -259,7 +259,7 @@ GROUPS = {"fsdp2": CASES, "autocast": AUTOCAST_CASES, "autocast_fsdp": AUTOCAST_
           "liger_kernels": LIGER_CASES, "liger_kernels_more": LIGER_MORE_CASES, "automodel": AUTOMODEL_CASES, "also": ALSO_CASES, "also_more": ALSO_MORE_CASES, "also_rest": ALSO_REST_CASES, "also_loss": ALSO_LOSS_CASES, "packing": PACKING_CASES, "flash_rows": FLASH_CASES, "flex": FLEX_CASES, "zero_lora": ZERO_LORA_CASES, "torch": RELEASE_CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
           "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES, "zero_offload": OFFLOAD_CASES, "zero_offload_more": OFFLOAD_MORE_CASES,
           "zero_nvme": NVME_CASES, "zero_nvme_more": NVME_MORE_CASES, "simple_fsdp": SIMPLE_FSDP_CASES, "loss": LOSS_CASES, **LOSS_GROUPS,
-          "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,
+          "verl": VERL_CASES, "titan": LOSS_TITAN_CASES, "titan_unit": LOSS_TITAN_UNIT_CASES,
           "simple_fsdp_more": SIMPLE_FSDP_MORE_CASES, "optimizers": OPTIMIZER_CASES, **OPTIMIZER_GROUPS}
 # The same with events held back. For ZeRO those that every test run trains, and all others with streams of their own.
 ALL_OF_ZERO = [*ZERO_CASES, *ZERO_MORE_CASES, *ZERO3_CASES, *ZERO3_MORE_CASES, *OFFLOAD_CASES, *OFFLOAD_MORE_CASES,
@@ -280,10 +280,10 @@ def _is_of(group: str, name: str) -> bool:
     return re.search(rf"(^|_){group}", name) is not None
 
 
-_ENVIRONMENTS = {"packing": "flash-attn", "flash_rows": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "titan": "simple-fsdp", "quantized": "finetuning",
+_ENVIRONMENTS = {"packing": "flash-attn", "flash_rows": "flash-attn", "zero": "deepspeed", "simple_fsdp": "simple-fsdp", "loss": "finetuning", "verl": "verl", "titan": "simple-fsdp", "quantized": "finetuning",
                  "liger_kernels": "finetuning", "float8": "finetuning", "automodel": "automodel"}
 for _package, _of in (("flash_attn", "packing"), ("flash_attn", "flash_rows"), ("deepspeed", "zero"), ("torchtitan", "simple_fsdp"), ("liger_kernel", "loss"),
-                      ("torchtitan", "titan"), ("bitsandbytes", "quantized"), ("liger_kernel", "liger_kernels"),
+                      ("verl", "verl"), ("torchtitan", "titan"), ("bitsandbytes", "quantized"), ("liger_kernel", "liger_kernels"),
                       ("torchao", "float8"), ("nemo_automodel", "automodel")):
     if importlib.util.find_spec(_package) is not None:
         continue

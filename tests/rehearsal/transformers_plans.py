@@ -20,12 +20,15 @@ QWEN2 = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
 GEMMA3 = {**LLAMA, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "head_dim": 64, "query_pre_attn_scalar": 64,
           "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "sliding_window": 512,
           "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]}  # fmt: skip
+QWEN3_MOE = {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 16, "num_experts_per_tok": 4,
+             "moe_intermediate_size": 256, "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True,
+             "tie_word_embeddings": False, "vocab_size": 32000}  # fmt: skip
 # So little of a head that a block's own peak is the step's.
 TINY = {**LLAMA, "num_hidden_layers": 2, "vocab_size": 64}
 # The remainder of a block that the allocator does not split, up to 1 MiB, is less than a thousandth of these.
 WIDER = {"hidden_size": 1024, "intermediate_size": 2752, "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000}
 CONFIGS = {"tiny": TINY, "llama": LLAMA, "qwen3": QWEN3, "qwen2": QWEN2, "wide_llama": {**LLAMA, **WIDER}, "wide_qwen3": {**QWEN3, **WIDER},
-           "gemma3": GEMMA3}  # fmt: skip
+           "gemma3": GEMMA3, "qwen3_moe": QWEN3_MOE}  # fmt: skip
 KINDS = ("live_peak_bytes", "allocated_peak_bytes", "reserved_peak_bytes")
 
 

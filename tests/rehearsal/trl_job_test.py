@@ -39,7 +39,8 @@ ONE = {"distributed_type": "NO", "mixed_precision": "bf16", "num_machines": 1, "
 # The loss passes over padding, which is counted.
 PADDED = (0.006, 0.005, 0.03)
 REENTRANT = ["--gradient_checkpointing_kwargs", '{"use_reentrant": true}']
-LORA = ["--use_peft", "--dtype", "bfloat16", "--lora_r", "16", "--lora_alpha", "32"]
+LORA_ALONE = ["--use_peft", "--lora_r", "16", "--lora_alpha", "32"]
+LORA = [*LORA_ALONE, "--dtype", "bfloat16"]
 
 
 @dataclass
@@ -63,6 +64,10 @@ JOBS = [
     Job("ddp with padding", "wide_qwen3", 2, DDP, ["--per_device_train_batch_size", "2"], "uneven"),
     Job("adapters under ddp", "wide_llama", 2, DDP, ["--per_device_train_batch_size", "1", *LORA]),
     Job("adapters on one gpu", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "2", *LORA], "uneven", PADDED),
+    # One segment fewer than predicted.
+    Job("adapters on a base in float32", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "1", *LORA_ALONE], bounds=(0.001, 0.005, 0.05)),
+    Job("adapters on a base in float32 under ddp", "wide_qwen3", 2, DDP,
+        ["--per_device_train_batch_size", "1", *LORA_ALONE, "--gradient_checkpointing", "false"]),
     Job("qlora on one gpu", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "1", *LORA, "--load_in_4bit", "--use_bnb_nested_quant"]),
     Job("reentrant checkpoints", "wide_llama", 2, DDP, ["--per_device_train_batch_size", "1", *REENTRANT]),
     Job("reentrant checkpoints of adapters", "wide_llama", 1, ONE, ["--per_device_train_batch_size", "1", *LORA, *REENTRANT]),

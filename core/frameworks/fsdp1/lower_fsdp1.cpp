@@ -267,15 +267,13 @@ class Fsdp1Lowering {
       const bool is_inside = std::find(modules.begin(), modules.end(), module) == modules.end();
       return is_inside && has_parameters(boundary.unit) && !units_[boundary.unit].ran_pre_backward;
     };
-    auto next_end =
-        std::partition_point(ends_.begin(), ends_.end(), [&](const UnitBoundary& e) { return e.position <= begin; });
+    auto next_end = first_from(ends_, begin + 1);
     const auto leave_units = [&](int at) {
       for (; next_end != ends_.end() && next_end->position <= std::min(at, stop); ++next_end) {
         if (runs_again(*next_end)) leave(*next_end);
       }
     };
-    auto next_begin =
-        std::partition_point(begins_.begin(), begins_.end(), [&](const UnitBoundary& b) { return b.position < begin; });
+    auto next_begin = first_from(begins_, begin);
     for (; next_begin != begins_.end() && next_begin->position < end; ++next_begin) {
       if (!runs_again(*next_begin)) continue;
       leave_units(next_begin->position);

@@ -315,8 +315,7 @@ class Fsdp2Lowering : Fsdp2Buffers {
   // units inside that have not been entered by then, with their prefetches; the units stay unsharded afterwards, unless
   // they are left as in a forward.
   void recompute(int call, int position, std::size_t& next_pre) {
-    const CheckpointMode mode = checkpoint_modes_[call];
-    if (mode == CheckpointMode::None || mode == CheckpointMode::Reentrant) return;
+    if (checkpoint_modes_[call] == CheckpointMode::None) return;
     const int begin = index_.call_begin[call];
     const int end = index_.call_begin[call + 1];
     position = first_use_of_saved(index_, call, position);
@@ -328,15 +327,13 @@ class Fsdp2Lowering : Fsdp2Buffers {
       return std::find(modules.begin(), modules.end(), module) == modules.end();
     };
     const int stop = plan_.checkpointing.early_stop ? position : end;
-    auto next_end =
-        std::partition_point(ends_.begin(), ends_.end(), [&](const UnitBoundary& e) { return e.position <= begin; });
+    auto next_end = first_from(ends_, begin + 1);
     const auto leave_units = [&](int at) {
       for (; next_end != ends_.end() && next_end->position <= std::min(at, stop); ++next_end) {
         if (quirks_.recomputation_reshards && is_inside(*next_end)) leave_recomputed(next_end->unit);
       }
     };
-    auto next_begin =
-        std::partition_point(begins_.begin(), begins_.end(), [&](const UnitBoundary& b) { return b.position < begin; });
+    auto next_begin = first_from(begins_, begin);
     for (; next_begin != begins_.end() && next_begin->position < end; ++next_begin) {
       if (!is_inside(*next_begin)) continue;
       leave_units(next_begin->position);
@@ -357,8 +354,7 @@ class Fsdp2Lowering : Fsdp2Buffers {
       for (std::size_t i = first; i < list.size(); ++i) list[i].rerun_op = position - begin;
     };
     runs_again_ = true;
-    auto next =
-        std::partition_point(begins_.begin(), begins_.end(), [&](const UnitBoundary& b) { return b.position < begin; });
+    auto next = first_from(begins_, begin);
     for (; next != begins_.end() && next->position < end; ++next) {
       const std::size_t first = list.size();
       pre_forward(next->unit);

@@ -25,11 +25,10 @@ def fwd(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: None, alibi_slop
 
 def _splits(q: torch.Tensor, k: torch.Tensor) -> int:
     """set_params_splitkv and num_splits_heuristic."""
-    block = 256 if q.shape[3] <= 64 else 128 if q.shape[3] <= 128 else 64
-    most = min(128, torch.cuda.get_device_properties(q.device).multi_processor_count * 2, -(-k.shape[1] // block))
-    blocks = q.shape[0] * q.shape[2] * -(-q.shape[1] // 64)
     processors = torch.cuda.get_device_properties(q.device).multi_processor_count * 2
-    key_blocks = -(-k.shape[1] // block)
+    key_blocks = -(-k.shape[1] // (256 if q.shape[3] <= 64 else 128 if q.shape[3] <= 128 else 64))
+    most = min(128, processors, key_blocks)
+    blocks = q.shape[0] * q.shape[2] * -(-q.shape[1] // 64)
     if blocks >= 0.8 * processors:
         return 1
 
