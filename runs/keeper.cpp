@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -82,9 +83,14 @@ Keeper::~Keeper() {
 }
 
 void lock_folder(const std::string& folder) {
-  // Stays open and locked until this process ends.
-  const int file = open((folder + kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file >= 0) flock(file, LOCK_EX | LOCK_NB);
+  // Stays open and locked until this process ends. It has its name once it is locked: before, another process would
+  // take the folder for one that is left over.
+  const std::string name = folder + kLock;
+  const std::string unfinished = name + "-unfinished";
+  const int file = open(unfinished.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  flock(file, LOCK_EX | LOCK_NB);
+  std::rename(unfinished.c_str(), name.c_str());
 }
 
 void remove_stale_folders(const std::string& base) {

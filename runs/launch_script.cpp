@@ -1,7 +1,8 @@
 // bash reads the script, so that variables, arrays and conditions mean what they mean. It is restricted (bash -r), and
 // has no PATH: it writes no file, changes no folder and finds no program. Functions stand in for the launchers. Each
 // records its words and succeeds; but `python -c`, which scripts ask what is installed, fails. Every other command does
-// nothing. A script that only starts something with its output in a file is read again without that.
+// nothing, except that it reads its pipe to the end: one that closes would end what writes to it. A script that only
+// starts something with its output in a file is read again without that.
 //
 // Sources: bash(1), RESTRICTED SHELL, Shell Function Definitions and command_not_found_handle.
 //
@@ -39,6 +40,7 @@ constexpr std::string_view kEnd = "\x02";
 /// Defines what stands in for programs. `$0` is the script's name, and its text the last line's argument.
 constexpr std::string_view kPrelude = R"(
 enable -n history fc kill suspend ulimit umask
+trap '' PIPE
 exec 3>&1 1>&2
 record() { printf '%s\0' $'\001launch' "$@" $'\002' >&3; }
 is_question() { local word; for word; do [ "$word" = -c ] && return 0; [ "$word" = -m ] && return 1; done; return 1; }
@@ -62,7 +64,10 @@ env() { while [[ "${1:-}" == *=* || "${1:-}" == -* ]]; do shift; done; [ $# -eq 
 command() { [ "${1:-}" = -v ] && return 1; "$@"; }
 nohup() { "$@"; }
 sudo() { "$@"; }
-command_not_found_handle() { return 0; }
+command_not_found_handle() {
+  if [ -p /dev/stdin ]; then while read -r; do :; done; fi
+  return 0
+}
 )";
 
 /// The records in what the script printed.

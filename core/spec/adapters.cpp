@@ -78,10 +78,14 @@ void train_adapters_alone(Model& model) {
   for (Parameter& parameter : model.parameters) parameter.trainable = is_of_adapter(parameter.name);
 }
 
-void widen_base(Model& model) {
-  for (Parameter& parameter : model.parameters) {
-    if (!parameter.trainable && is_floating_point(parameter.dtype)) parameter.dtype = Dtype::Float32;
+Errors widen_base(const Workload& workload, Model& model) {
+  if (workload.quantization) {
+    return {{std::string(kWhere), "A base in four bits is not in float32.", "Leave base=float32 out."}};
   }
+  for (Parameter& parameter : model.parameters) {
+    if (!is_of_adapter(parameter.name) && is_floating_point(parameter.dtype)) parameter.dtype = Dtype::Float32;
+  }
+  return {};
 }
 
 void start_adapters(Model& model) {

@@ -34,8 +34,8 @@ bool is_of_adapter(std::string_view parameter);
 
 /// Freezes everything but the adapters.
 void train_adapters_alone(Model& model);
-/// Makes what is frozen float32.
-void widen_base(Model& model);
+/// Makes the base float32. Error: a base in four bits.
+Errors widen_base(const Workload& workload, Model& model);
 
 /// Sets the initial elements of adapters: A is drawn, B is zero, so that the first step is that of the base model.
 void start_adapters(Model& model);

@@ -505,11 +505,7 @@ void Builder::set_trainable(const Recipe& recipe) {
   append(errors_, apply_patterns(patterns_of(workload_.trainable, "--trainable"),
                                  patterns_of(workload_.frozen, "--freeze"), is_fixed, model_));
   if (workload_.quantization) append(errors_, check_quantized(model_));
-  if (!workload_.lora || !workload_.lora->float32_base) return;
-  if (workload_.quantization) {
-    append(errors_, {{"--lora", "A base in four bits is not in float32.", "Leave base=float32 out."}});
-  }
-  widen_base(model_);
+  if (workload_.lora && workload_.lora->float32_base) append(errors_, widen_base(workload_, model_));
 }
 
 void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "planner/jobs/job_reader.h"
+#include "planner/jobs/launch_line.h"
 #include "planner/jobs/titan_float8.h"
 #include "planner/jobs/titan_keys.h"
 #include "planner/trainers/trainers.h"

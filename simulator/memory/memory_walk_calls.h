@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/plan/input_casts.h"
-#include "core/plan/loss_table.h"
 #include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_last_loss.h"
 #include "simulator/memory/memory_walk_units.h"
 #include "simulator/memory/memory_walk_value_grads.h"
 
@@ -29,7 +29,8 @@ class CallWalk {
         units_(units),
         refs_(*input.ids),
         storage_of_value_(model_.values.size(), -1),
-        grads_(input, sink, refs_) {
+        grads_(input, sink, refs_),
+        last_loss_(input, sink) {
     consumers_.assign(model_.values.size(), 0);
     for (const Call& call : model_.calls) {
       for (const int value : call.inputs) ++consumers_[value];
@@ -39,8 +40,6 @@ class CallWalk {
       if (is_held(held)) ++consumers_[held.value];
     }
     for (const HeldArgument& held : in_.index->held_arguments) ++consumers_[held.value];
-    keeps_last_loss_ = loss_row(in_.plan->runtime.implementations.loss).keeps_last_loss;
-    if (keeps_last_loss_) last_leaf_bytes_ = leaf_bytes();
   }
 
   /// Called before each op of a call that may run again, and after all of them.
@@ -153,7 +152,7 @@ class CallWalk {
 
   /// `number`: of the micro-batch in its step.
   void begin_micro_batch(std::int64_t number) {
-    if (number > 0 && keeps_last_loss_) hold_last_loss();
+    if (number > 0) last_loss_.hold(loss_bytes());
     num_carried_ = 0;
     next_held_ = 0;
     pass_ = 0;
@@ -170,7 +169,7 @@ class CallWalk {
   void begin_whole_backward() {
     if (is_backward_) return;
     is_backward_ = true;
-    drop_last_loss();
+    last_loss_.drop();
     drop_cached();
     for (const HeldValue& held : model_.held) {
       if (is_held(held)) drop(storage_of_value_[held.value]);
@@ -226,37 +225,6 @@ class CallWalk {
   }
 
  private:
-  void hold_last_loss() {
-    const auto make = [&](SingleTensor what, std::int64_t bytes) {
-      sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Activation);
-    };
-    make(SingleTensor::LastLoss, loss_bytes());
-    if (last_leaf_bytes_ > 0) make(SingleTensor::LastLeaf, last_leaf_bytes_);
-    if (last_leaf_bytes_ > 0) make(SingleTensor::LastLeafGrad, last_leaf_bytes_);
-    holds_last_loss_ = true;
-  }
-
-  void drop_last_loss() {
-    if (!std::exchange(holds_last_loss_, false)) return;
-    sink_.free(in_.ids->of(SingleTensor::LastLoss));
-    if (last_leaf_bytes_ == 0) return;
-    sink_.free(in_.ids->of(SingleTensor::LastLeaf));
-    sink_.free(in_.ids->of(SingleTensor::LastLeafGrad));
-  }
-
-  // Bytes of the value that requires a gradient, although nothing before it does.
-  std::int64_t leaf_bytes() const {
-    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
-      const Block& block = model_.blocks[static_cast<std::size_t>(model_.calls[c].block)];
-      for (std::size_t o = 0; o < block.outputs.size(); ++o) {
-        if (block.values[static_cast<std::size_t>(block.outputs[o])].requires_grad) {
-          return tape_of(static_cast<int>(c)).output_bytes[o];
-        }
-      }
-    }
-    return 0;
-  }
-
   // The start of this backward.
   int loss() const { return has_passes(model_) ? model_.passes[static_cast<std::size_t>(pass_)].loss : model_.loss; }
 
@@ -448,12 +416,6 @@ class CallWalk {
         return sink_.alloc(own, event.bytes, MemoryStream::Compute, event.category);
       case TapeEvent::Kind::Free:
         return sink_.free(own);
-      case TapeEvent::Kind::AllocParamGrad:
-        units_.make_grad(call.parameters[event.storage], event.bytes, event.is_view);
-        break;
-      case TapeEvent::Kind::AddParamGrad:
-        units_.add_grad(call.parameters[event.storage]);
-        break;
       case TapeEvent::Kind::ReleaseInput:
         drop(storage_of_input(call, event.storage));
         break;
@@ -470,28 +432,11 @@ class CallWalk {
       case TapeEvent::Kind::ReleaseOutput:
         drop(own);
         break;
-      case TapeEvent::Kind::ReleaseGradOut:
-        grads_.release(c, event.storage);
-        break;
-      case TapeEvent::Kind::ReleaseGradIn:
-        grads_.release_input(c, event.storage, position_in_backward(c, e));
-        break;
       case TapeEvent::Kind::ShareGrad:
         ++refs_[own];
         break;
       case TapeEvent::Kind::UnshareGrad:
         drop(own);
-        break;
-      case TapeEvent::Kind::EmitGrad:
-        ++refs_[own];
-        grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), own, event.is_view);
-        break;
-      case TapeEvent::Kind::ForwardGradOut:
-        grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
-        break;
-      case TapeEvent::Kind::EmitInput:
-        grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), storage_of_input(call, event.storage),
-                   event.is_view);
         break;
       case TapeEvent::Kind::Carry:
         carry(event.is_view ? last_held_ : -1, in_.ids->call_base[c] + event.storage, event.bytes);
@@ -511,6 +456,40 @@ class CallWalk {
         return sink_.collective();
       case TapeEvent::Kind::Workspace:
         workspace(event.storage % 2 == 1, is_backward_ || event.storage >= 2);
+        break;
+      default:
+        play_gradient(event, e, c);
+    }
+  }
+
+  void play_gradient(const TapeEvent& event, std::int32_t e, int c) {
+    const Call& call = model_.calls[c];
+    const int own = id_of(c, event.storage);
+    switch (event.kind) {
+      case TapeEvent::Kind::AllocParamGrad:
+        units_.make_grad(call.parameters[event.storage], event.bytes, event.is_view);
+        break;
+      case TapeEvent::Kind::AddParamGrad:
+        units_.add_grad(call.parameters[event.storage]);
+        break;
+      case TapeEvent::Kind::ReleaseGradOut:
+        grads_.release(c, event.storage);
+        break;
+      case TapeEvent::Kind::ReleaseGradIn:
+        grads_.release_input(c, event.storage, position_in_backward(c, e));
+        break;
+      case TapeEvent::Kind::EmitGrad:
+        ++refs_[own];
+        grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), own, event.is_view);
+        break;
+      case TapeEvent::Kind::ForwardGradOut:
+        grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
+        break;
+      case TapeEvent::Kind::EmitInput:
+        grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), storage_of_input(call, event.storage),
+                   event.is_view);
+        break;
+      default:
         break;
     }
   }
@@ -583,12 +562,10 @@ class CallWalk {
   std::vector<int> readers_of_cast_;  // [num inputs] Calls inside the root.
   std::vector<int> unused_;
   std::vector<int> cached_;  // Autocast's copies of parameters that nothing else holds.
-  bool keeps_last_loss_ = false;
-  bool holds_last_loss_ = false;
-  std::int64_t last_leaf_bytes_ = 0;  // The size of a leaf that the last loss keeps; 0 if there is none.
-  std::vector<Carried> carried_;      // In a micro-batch's order.
-  std::size_t num_carried_ = 0;       // In this micro-batch.
-  int last_held_ = -1;                // By HoldOwn: its id without alternation.
+  LastLoss<Sink> last_loss_;
+  std::vector<Carried> carried_;  // In a micro-batch's order.
+  std::size_t num_carried_ = 0;   // In this micro-batch.
+  int last_held_ = -1;            // By HoldOwn: its id without alternation.
   bool has_workspace_[4] = {};
   std::vector<int> benchmarked_;  // Numbers of kernels that Triton has measured.
   bool has_inputs_ = false;
